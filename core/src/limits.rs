@@ -1,0 +1,253 @@
+//! Every number that can be configured: name, unit, range, default and what it does.
+//!
+//! The table is the only list of keys. Hosts read files and flags and call [`Limits::set`]; the
+//! simulator does the same for a scenario's `[limits]`.
+
+use core::fmt;
+
+/// One configurable number.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// The name in files, flags and messages.
+    pub name: &'static str,
+    /// What the number counts.
+    pub unit: &'static str,
+    /// Least value allowed.
+    pub min: u64,
+    /// Greatest value allowed.
+    pub max: u64,
+    /// The value when nothing is said.
+    pub default: u64,
+    /// What it does.
+    pub help: &'static str,
+}
+
+/// A value that a key does not take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitError<'a> {
+    /// No key has this name.
+    Unknown(&'a str),
+    /// The value is outside the key's range.
+    Range {
+        /// The key.
+        name: &'static str,
+        /// The value given.
+        value: u64,
+        /// Least value allowed.
+        min: u64,
+        /// Greatest value allowed.
+        max: u64,
+    },
+    /// Two keys contradict each other.
+    Less {
+        /// The key that is too small.
+        name: &'static str,
+        /// Its value.
+        value: u64,
+        /// The least value the other key allows.
+        least: u64,
+        /// The other key.
+        than: &'static str,
+    },
+}
+
+impl fmt::Display for LimitError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(name) => write!(f, "no limit is called `{name}`"),
+            Self::Range { name, value, min, max } => {
+                write!(f, "`{name}` is {value}, but must be between {min} and {max}")
+            }
+            Self::Less { name, value, least, than } => {
+                write!(f, "`{name}` is {value}, but `{than}` needs it to be at least {least}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for LimitError<'_> {}
+
+macro_rules! limits {
+    ($($name:ident $unit:literal $min:expr, $max:expr, $default:expr; $help:literal)*) => {
+        /// The numbers in force.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Limits {
+            $(#[doc = concat!($help, " Unit: ", $unit, ".")] pub $name: u64,)*
+        }
+
+        /// Every key, in alphabetical order.
+        pub const KEYS: &[Key] = &[$(Key {
+            name: stringify!($name),
+            unit: $unit,
+            min: $min,
+            max: $max,
+            default: $default,
+            help: $help,
+        },)*];
+
+        impl Default for Limits {
+            fn default() -> Self {
+                Self { $($name: $default,)* }
+            }
+        }
+
+        impl Limits {
+            /// The value of a key, if there is such a key.
+            pub fn get(&self, name: &str) -> Option<u64> {
+                match name {
+                    $(stringify!($name) => Some(self.$name),)*
+                    _ => None,
+                }
+            }
+
+            fn slot(&mut self, name: &str) -> Option<&mut u64> {
+                match name {
+                    $(stringify!($name) => Some(&mut self.$name),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+limits! {
+    band_dwell_ms "milliseconds" 0, 60_000, 100;
+        "A memory band is kept at least this long before a milder one is entered."
+    control_reserve_bytes "bytes" KIB, 16 * MIB, 64 * KIB;
+        "Room per outlet for control frames; commands are read no further when half of it is used."
+    high_water_bytes "bytes" KIB, GIB, 256 * KIB;
+        "What may wait for one shared outlet (a WebSocket), over all its subscriptions."
+    lossless "0 or 1" 0, 1, 0;
+        "Allows `block` subscriptions and lets unacked publishes wait instead of being shed."
+    max_connections "connections" 1, 4_000_000, 100_000;
+        "Connections of one shard."
+    max_frame_bytes "bytes" KIB, 64 * MIB, 16 * MIB;
+        "The largest frame a publish may carry."
+    max_subscriptions "subscriptions" 1, 16_000_000, 1_000_000;
+        "Subscriptions of one shard."
+    max_topics "topics" 1, 4_000_000, 100_000;
+        "Topics of one tenant; a topic nobody uses makes way for a new one."
+    memory_budget "bytes" MIB, 1 << 44, GIB;
+        "What the shard may hold in memory; its bands start at 80 percent of it."
+    offer_batches "batches" 1, 1024, 16;
+        "The most batches one offer hands to a transport."
+    offer_bytes "bytes" KIB, 16 * MIB, 64 * KIB;
+        "An offer takes no further batch once it holds this much."
+    pressure_threshold_percent "percent" 1, 100, 15;
+        "Memory stall (`full avg10`) above which the memory budget is scaled down."
+    pub_conn_inflight_bytes "bytes" KIB, GIB, 17 * MIB;
+        "In-flight publish bytes of one connection."
+    pub_inflight_bytes "bytes" KIB, 1 << 40, 64 * MIB;
+        "In-flight publish bytes of the shard."
+    pub_ingress_wait "0 or 1" 0, 1, 0;
+        "Lets unacked publishes wait for room (`backpressure`) instead of being shed (`drop`)."
+    pub_queue_total "jobs" 1, 1 << 20, 256;
+        "Publish jobs queued in the shard, over all tenants."
+    pub_tenant_inflight_bytes "bytes" KIB, 1 << 40, 64 * MIB;
+        "In-flight publish bytes of one tenant."
+    publish_queue_wait_ms "milliseconds" 1, 600_000, 2_000;
+        "How long a publish that asked to wait may be parked before it is refused."
+    quantum_bytes "bytes" KIB, 64 * MIB, 64 * KIB;
+        "Publish cost a tenant of weight 1 may run per turn of the fair rotation."
+    subscription_batches "batches" 1, 1 << 20, 512;
+        "Batches that may wait for one subscription with an outlet of its own."
+    subscription_bytes "bytes" KIB, 1 << 40, 256 * MIB;
+        "Bytes that may wait for one subscription with an outlet of its own."
+}
+
+impl Limits {
+    /// Sets one key. Ranges are checked here, contradictions in [`check`](Self::check).
+    pub fn set<'a>(&mut self, name: &'a str, value: u64) -> Result<(), LimitError<'a>> {
+        let key = KEYS.iter().find(|key| key.name == name).ok_or(LimitError::Unknown(name))?;
+        if value < key.min || value > key.max {
+            let Key { name, min, max, .. } = *key;
+            return Err(LimitError::Range { name, value, min, max });
+        }
+        *self.slot(name).expect("the table and the struct have the same keys") = value;
+        Ok(())
+    }
+
+    /// Whether the numbers fit together.
+    pub fn check(&self) -> Result<(), LimitError<'static>> {
+        for key in KEYS {
+            let value = self.get(key.name).expect("the table and the struct have the same keys");
+            if value < key.min || value > key.max {
+                let Key { name, min, max, .. } = *key;
+                return Err(LimitError::Range { name, value, min, max });
+            }
+        }
+        let least = self.max_frame_bytes + 64 * KIB;
+        for (name, value) in [
+            ("pub_conn_inflight_bytes", self.pub_conn_inflight_bytes),
+            ("pub_tenant_inflight_bytes", self.pub_tenant_inflight_bytes),
+            ("pub_inflight_bytes", self.pub_inflight_bytes),
+        ] {
+            if value < least {
+                return Err(LimitError::Less { name, value, least, than: "max_frame_bytes" });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether unacked publishes wait for room instead of being shed.
+    pub(crate) const fn unacked_waits(&self) -> bool {
+        self.pub_ingress_wait == 1 || self.lossless == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn defaults_fit_together_and_the_table_is_sorted() {
+        Limits::default().check().unwrap();
+        assert!(KEYS.windows(2).all(|pair| pair[0].name < pair[1].name));
+        for key in KEYS {
+            assert!((key.min..=key.max).contains(&key.default), "{}", key.name);
+            assert_eq!(Limits::default().get(key.name), Some(key.default));
+        }
+    }
+
+    #[test]
+    fn a_value_at_the_edge_is_taken_and_one_beyond_is_not() {
+        let mut limits = Limits::default();
+        for key in KEYS {
+            limits.set(key.name, key.min).unwrap();
+            limits.set(key.name, key.max).unwrap();
+            assert!(limits.set(key.name, key.max + 1).is_err(), "{}", key.name);
+            if key.min > 0 {
+                assert!(limits.set(key.name, key.min - 1).is_err(), "{}", key.name);
+            }
+        }
+    }
+
+    #[test]
+    fn errors_name_the_key_the_value_and_the_range() {
+        let mut limits = Limits::default();
+        assert_eq!(
+            limits.set("nosuch", 1).unwrap_err().to_string(),
+            "no limit is called `nosuch`"
+        );
+        assert_eq!(
+            limits.set("lossless", 2).unwrap_err().to_string(),
+            "`lossless` is 2, but must be between 0 and 1"
+        );
+        limits.set("pub_conn_inflight_bytes", 2048).unwrap();
+        assert_eq!(
+            limits.check().unwrap_err().to_string(),
+            "`pub_conn_inflight_bytes` is 2048, but `max_frame_bytes` needs it to be at least \
+             16842752"
+        );
+        limits.offer_batches = 0;
+        assert_eq!(
+            limits.check().unwrap_err().to_string(),
+            "`offer_batches` is 0, but must be between 1 and 1024"
+        );
+    }
+}

@@ -1,0 +1,1 @@
+//! What every production shell needs from the operating system.

@@ -1,0 +1,1 @@
+//! The QUIC broker. Not written yet; see ARCHITECTURE.md for what exists.

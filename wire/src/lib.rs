@@ -1,0 +1,1 @@
+//! Pure codecs. Nothing here reads a socket or a clock.

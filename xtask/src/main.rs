@@ -1,0 +1,2 @@
+//! The project habits as code.
+fn main() {}
