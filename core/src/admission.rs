@@ -18,6 +18,7 @@ pub(crate) struct Permit {
     cost: u64,
 }
 
+#[cfg(any(test, feature = "check"))]
 impl Permit {
     pub(crate) const fn cost(&self) -> u64 {
         self.cost

@@ -141,6 +141,8 @@ impl Ring {
         slot
     }
 
+    /// Tombstones and slots of subscriptions that left. For checks.
+    #[cfg(any(test, feature = "check"))]
     pub(crate) const fn dead(&self) -> u32 {
         self.dead
     }

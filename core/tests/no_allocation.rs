@@ -18,14 +18,14 @@ impl Bed {
     fn new(policy: Policy) -> Self {
         let limits = Limits { high_water_bytes: 4_096, ..Limits::default() };
         let mut broker = Broker::new(limits, 1);
-        let tenant = broker.tenant(1).unwrap();
-        let topic = broker.topic(tenant, "topic").unwrap();
-        let source = broker.open(tenant).unwrap();
+        let tenant = broker.tenant(1).expect("within the limits");
+        let topic = broker.topic(tenant, "topic").expect("within the limits");
+        let source = broker.open(tenant).expect("within the limits");
         let outlets = (0..AUDIENCE)
             .map(|_| {
-                let conn = broker.open(tenant).unwrap();
-                let outlet = broker.outlet(conn, Pipe::Shared).unwrap();
-                broker.subscribe(outlet, topic, Wish::policy(policy)).unwrap();
+                let conn = broker.open(tenant).expect("within the limits");
+                let outlet = broker.outlet(conn, Pipe::Shared).expect("within the limits");
+                broker.subscribe(outlet, topic, Wish::policy(policy)).expect("within the limits");
                 outlet
             })
             .collect();
@@ -85,7 +85,7 @@ fn a_drop_allocates_nothing() {
 fn short_writes_allocate_nothing() {
     let mut bed = Bed::new(Policy::DropOld);
     let frame = Bytes::from(vec![b'x'; 512]);
-    let mut round = |bed: &mut Bed| {
+    let round = |bed: &mut Bed| {
         bed.burst(&frame, 700);
         for at in 0..bed.outlets.len() {
             bed.broker.writable(bed.outlets[at]);

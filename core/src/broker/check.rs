@@ -22,6 +22,7 @@ struct Found {
 }
 
 type Subs = BTreeMap<u32, Found>;
+type Column = fn(&Books) -> Tally;
 type References = BTreeMap<u32, u32>;
 
 impl Broker {
@@ -43,7 +44,7 @@ impl Broker {
     fn check_books(&self) -> Result<(), Broken> {
         self.ledger.shard.check()?;
         self.ledger.tenants.iter().try_for_each(Books::check)?;
-        let columns: [(&'static str, fn(&Books) -> Tally); 13] = [
+        let columns: [(&str, Column); 13] = [
             ("shard offered = sum of tenants", |b| b.offered),
             ("shard admitted = sum of tenants", |b| b.admitted),
             ("shard refused = sum of tenants", |b| b.refused.total()),
