@@ -79,7 +79,7 @@ test("who unsubscribes gets no more", TEST, async () => {
 test("an unknown app key is refused for good", TEST, async () => {
   const client = connect("no-such-key");
   const code = await within(ARRIVAL_MS, "the refusal", (resolve) => {
-    client.connection.bind("error", (error) => resolve(error?.data?.code));
+    client.connection.bind("error", ({ error }) => resolve(error?.data?.code));
   });
   assert.equal(code, 4001);
   await until(ARRIVAL_MS, "the end of trying", () => client.connection.state === "disconnected");

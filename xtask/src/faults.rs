@@ -22,14 +22,14 @@ const FOLDER: &str = "xtask/faults";
 pub(crate) fn run(workspace: &Workspace, only: Option<&str>) -> Result<()> {
     let faults = load(workspace, only)?;
     let copy = Copy::of(workspace, "faults")?;
-    let bench = Bench { workspace, copy };
-    bench.prove_that_all_is_well(&faults)?;
+    let trial = Trial { workspace, copy };
+    trial.prove_that_all_is_well(&faults)?;
     let mut lines = Vec::new();
     let mut unconvicted = 0;
     for fault in &faults {
         println!("-- {}: {}", fault.name, fault.what);
         let watch = Stopwatch::start();
-        let outcome = bench.try_fault(fault)?;
+        let outcome = trial.try_fault(fault)?;
         let time = readable(watch.elapsed());
         if let Outcome::Unconvicted { why, output } = &outcome {
             unconvicted += 1;
@@ -72,12 +72,12 @@ fn load(workspace: &Workspace, only: Option<&str>) -> Result<Vec<Fault>> {
 
 /// One copy of the tree and one build folder for all faults, so that each rebuilds only what its
 /// patch touches, and nothing of the main build is rebuilt.
-struct Bench<'a> {
+struct Trial<'a> {
     workspace: &'a Workspace,
     copy: Copy,
 }
 
-impl Bench<'_> {
+impl Trial<'_> {
     /// The named tests exist and pass where nothing is broken. One run per package and command.
     fn prove_that_all_is_well(&self, faults: &[Fault]) -> Result<()> {
         let mut groups: BTreeMap<String, Fault> = BTreeMap::new();
