@@ -3,7 +3,7 @@
 
 use super::Finding;
 use super::source::{Source, attributes, is_test};
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Ident, Punct, Spacing, TokenStream, TokenTree};
 use std::collections::BTreeMap;
 use syn::visit::{self, Visit};
 use syn::{Item, Macro, UseTree, spanned::Spanned};
@@ -135,23 +135,29 @@ fn leaf_names(tree: &UseTree, names: &mut Vec<String>) {
 
 /// What a file's production code names right behind `crate::`, and where.
 fn names(source: &Source) -> Vec<(usize, String)> {
-    let mut names = Names::default();
+    let below = source.file.strip_prefix(FOLDER).unwrap_or_default();
+    // `core/src/a.rs` is one step below the root, `core/src/a/b.rs` two.
+    let mut names = Names { found: Vec::new(), depth: below.split('/').count() };
     names.visit_file(&source.syntax);
     names.found
 }
 
-#[derive(Default)]
 struct Names {
     found: Vec<(usize, String)>,
-    /// How many modules within the file are open: `super` from there is the file itself.
-    depth: u32,
+    /// How many `super` lead to the crate's root from here.
+    depth: usize,
 }
 
 impl Names {
-    fn roots(&mut self, tree: &UseTree) {
+    /// Finds what hangs at the crate's root in a `use` tree that stands behind `ups` times `super`.
+    fn roots(&mut self, tree: &UseTree, ups: usize) {
         match tree {
-            UseTree::Path(path) if self.is_root(&path.ident.to_string()) => self.heads(&path.tree),
-            UseTree::Group(group) => group.items.iter().for_each(|tree| self.roots(tree)),
+            UseTree::Path(path) if path.ident == "crate" => self.heads(&path.tree),
+            UseTree::Path(path) if path.ident == "super" && ups + 1 == self.depth => {
+                self.heads(&path.tree);
+            }
+            UseTree::Path(path) if path.ident == "super" => self.roots(&path.tree, ups + 1),
+            UseTree::Group(group) => group.items.iter().for_each(|tree| self.roots(tree, ups)),
             _ => {}
         }
     }
@@ -171,9 +177,15 @@ impl Names {
         self.found.push((tree.span().start().line, name));
     }
 
-    /// Whether a path that starts with this word starts at the crate's root.
-    fn is_root(&self, word: &str) -> bool {
-        word == "crate" || (word == "super" && self.depth == 0)
+    /// The name that a path's words lead to at the crate's root.
+    fn head<'a>(&self, words: &'a [Ident]) -> Option<&'a Ident> {
+        let ups = words.iter().take_while(|word| *word == "super").count();
+        let to_root = match words.first() {
+            Some(first) if first == "crate" => 1,
+            Some(_) if ups > 0 && ups == self.depth => ups,
+            _ => return None,
+        };
+        words.get(to_root)
     }
 
     /// Paths in a macro's arguments, which are not syntax yet.
@@ -184,19 +196,31 @@ impl Names {
                 self.tokens(group.stream());
             }
         }
-        for window in tokens.windows(4) {
-            if let [
-                TokenTree::Ident(root),
-                TokenTree::Punct(a),
-                TokenTree::Punct(b),
-                TokenTree::Ident(name),
-            ] = window
-                && self.is_root(&root.to_string())
-                && a.as_char() == ':'
-                && b.as_char() == ':'
-            {
-                self.found.push((name.span().start().line, name.to_string()));
+        let mut words: Vec<Ident> = Vec::new();
+        let mut colons = 0;
+        for tree in tokens.iter().chain([&TokenTree::from(Punct::new(';', Spacing::Alone))]) {
+            match tree {
+                TokenTree::Punct(punct) if punct.as_char() == ':' => colons += 1,
+                TokenTree::Ident(word) if colons == 2 => {
+                    words.push(word.clone());
+                    colons = 0;
+                }
+                other => {
+                    self.found_path(&words);
+                    words = if let TokenTree::Ident(word) = other {
+                        vec![word.clone()]
+                    } else {
+                        vec![]
+                    };
+                    colons = 0;
+                }
             }
+        }
+    }
+
+    fn found_path(&mut self, words: &[Ident]) {
+        if let Some(name) = self.head(words) {
+            self.found.push((name.span().start().line, name.to_string()));
         }
     }
 }
@@ -215,16 +239,12 @@ impl<'ast> Visit<'ast> for Names {
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        self.roots(&item.tree);
+        self.roots(&item.tree, 0);
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        let mut segments = path.segments.iter();
-        if let (Some(first), Some(second)) = (segments.next(), segments.next())
-            && self.is_root(&first.ident.to_string())
-        {
-            self.found.push((second.ident.span().start().line, second.ident.to_string()));
-        }
+        let words: Vec<Ident> = path.segments.iter().map(|part| part.ident.clone()).collect();
+        self.found_path(&words);
         visit::visit_path(self, path);
     }
 
@@ -290,6 +310,20 @@ mod tests {
         assert_eq!(findings("backlog/tests", "use crate::Broker;"), [""; 0]);
         let text = "mod inner { use crate::Broker; }";
         assert_eq!(findings("backlog", text).len(), 1);
+    }
+
+    #[test]
+    fn only_as_many_supers_as_lead_to_the_root_count() {
+        for (module, text, breaches) in [
+            ("schedule/lane", "use super::Tenant; fn a() { super::b() }", 0),
+            ("schedule/lane", "use super::super::egress::Outlet;", 1),
+            ("schedule/lane", "fn a() { assert!(super::super::egress::b()) }", 1),
+            ("schedule", "mod lane { use super::Tenant; fn a() { super::b() } }", 0),
+            ("schedule", "mod lane { use super::super::egress::Outlet; }", 1),
+            ("schedule", "fn a() { super::egress::b() }", 1),
+        ] {
+            assert_eq!(findings(module, text).len(), breaches, "{module}: {text}");
+        }
     }
 
     #[test]
