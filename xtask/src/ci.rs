@@ -106,7 +106,10 @@ fn fmt(workspace: &Workspace) -> Result<()> {
 }
 
 fn clippy(workspace: &Workspace) -> Result<()> {
-    cargo(workspace, "clippy --workspace --all-targets --locked -- -D warnings").run()
+    cargo(workspace, "clippy --workspace --all-targets --locked -- -D warnings").run()?;
+    cargo(workspace, "clippy --locked --manifest-path core/no-std-check/Cargo.toml -- -D warnings")
+        .env("CARGO_TARGET_DIR", no_std::target(workspace))
+        .run()
 }
 
 fn no_std(workspace: &Workspace) -> Result<()> {

@@ -35,7 +35,10 @@ fn ensure_node(workspace: &Workspace) -> Result<()> {
     }
     let advice = "Node 20 and npm are needed by the client tests: install them by hand";
     for line in ["apt-get update", "apt-get install -y nodejs npm"] {
-        Program::new(line, &workspace.root, INSTALL_LIMIT).run().context(advice)?;
+        Program::new(line, &workspace.root, INSTALL_LIMIT)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .run()
+            .context(advice)?;
     }
     Ok(())
 }

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 /// A copy under the build folder. Files that are the same already are not written again, so that
 /// cargo does not rebuild what did not change.
-pub(crate) struct Copy {
+pub(crate) struct TreeCopy {
     pub(crate) root: PathBuf,
 }
 
-impl Copy {
+impl TreeCopy {
     /// Makes, or brings up to date, the copy called `name`.
     pub(crate) fn of(workspace: &Workspace, name: &str) -> Result<Self> {
         let copy = Self { root: workspace.target.join("copies").join(name) };

@@ -5,7 +5,7 @@ mod fault;
 mod report;
 
 use crate::clock::{Stopwatch, readable};
-use crate::copy::Copy;
+use crate::copy::TreeCopy;
 use crate::program::{Captured, Program};
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, bail, ensure};
@@ -21,7 +21,7 @@ const FOLDER: &str = "xtask/faults";
 
 pub(crate) fn run(workspace: &Workspace, only: Option<&str>) -> Result<()> {
     let faults = load(workspace, only)?;
-    let copy = Copy::of(workspace, "faults")?;
+    let copy = TreeCopy::of(workspace, "faults")?;
     let trial = Trial { workspace, copy };
     trial.prove_that_all_is_well(&faults)?;
     let mut lines = Vec::new();
@@ -74,7 +74,7 @@ fn load(workspace: &Workspace, only: Option<&str>) -> Result<Vec<Fault>> {
 /// patch touches, and nothing of the main build is rebuilt.
 struct Trial<'a> {
     workspace: &'a Workspace,
-    copy: Copy,
+    copy: TreeCopy,
 }
 
 impl Trial<'_> {
