@@ -4,7 +4,7 @@ use crate::clock::{Stopwatch, readable};
 use crate::program::Program;
 use crate::workspace::Workspace;
 use crate::{clients, faults, licences, no_std, tidy};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::time::Duration;
 
 /// For one build or one run of tests, from an empty build folder on two cores.
@@ -124,8 +124,29 @@ fn docs(workspace: &Workspace) -> Result<()> {
     cargo(workspace, "doc --workspace --no-deps --locked").env("RUSTDOCFLAGS", "-D warnings").run()
 }
 
+/// Every story must pass in the release build, and print the same to the last byte (the hash of
+/// its inputs among it) in the build that the tests use.
 fn scenarios(workspace: &Workspace) -> Result<()> {
-    cargo(workspace, "run --release --locked -p sluicegate-sim -- run scenarios/").run()
+    let run = |profile: &str| {
+        let line = format!("run {profile}--locked -p sluicegate-sim -- run scenarios/");
+        cargo(workspace, &line).capture_output()
+    };
+    let release = run("--release ")?;
+    println!("{}", release.text);
+    ensure!(release.success, "a story failed; its table is above");
+    let debug = run("")?;
+    if let Some((line, other)) = difference(&release.text, &debug.text) {
+        bail!("debug and release decide differently: `{line}` in release, `{other}` in debug");
+    }
+    println!("debug and release printed the same");
+    Ok(())
+}
+
+/// The first lines in which two texts differ.
+fn difference<'a>(one: &'a str, other: &'a str) -> Option<(&'a str, &'a str)> {
+    let lines = one.lines().count().max(other.lines().count());
+    let padded = |text: &'a str| text.lines().chain(std::iter::repeat("")).take(lines);
+    padded(one).zip(padded(other)).find(|(line, other)| line != other)
 }
 
 fn all_faults(workspace: &Workspace) -> Result<()> {
@@ -153,6 +174,13 @@ mod tests {
     fn an_unknown_step_is_answered_with_the_list() {
         let error = names(Some("tests!"), None).unwrap_err().to_string();
         assert!(error.contains("`tests!`") && error.contains("fmt, tidy"), "{error}");
+    }
+
+    #[test]
+    fn texts_are_compared_to_the_last_line() {
+        assert_eq!(difference("a\nb\n", "a\nb\n"), None);
+        assert_eq!(difference("a\nb\nc", "a\nx\nc"), Some(("b", "x")));
+        assert_eq!(difference("a\n", "a\nb\n"), Some(("", "b")));
     }
 
     #[test]

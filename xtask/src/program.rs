@@ -51,10 +51,22 @@ impl Program {
         Ok(())
     }
 
-    /// Runs it and keeps its output. An error only if it cannot run or passes its time limit.
+    /// Runs it and keeps all it prints. An error only if it cannot run or passes its time limit.
     pub(crate) fn capture(mut self) -> Result<Captured> {
         let (reader, writer) = std::io::pipe().context("no pipe")?;
         self.command.stdout(writer.try_clone().context("no pipe")?).stderr(writer);
+        self.captured(reader)
+    }
+
+    /// The same, but keeps only its output; its errors are printed with ours.
+    pub(crate) fn capture_output(mut self) -> Result<Captured> {
+        println!("$ {}", self.shown);
+        let (reader, writer) = std::io::pipe().context("no pipe")?;
+        self.command.stdout(writer);
+        self.captured(reader)
+    }
+
+    fn captured(mut self, reader: PipeReader) -> Result<Captured> {
         let child = self.command.spawn().with_context(|| self.not_started())?;
         // The command holds writing ends of the pipe; the reader ends when all are closed.
         self.command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -145,11 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn both_outputs_are_captured() {
+    fn what_is_printed_is_captured() {
         let captured = Program::new("ls no-such-file .", Path::new("."), LONG).capture().unwrap();
         assert!(!captured.success);
         assert!(captured.text.contains("no-such-file"), "{}", captured.text);
         assert!(captured.text.contains("Cargo.toml"), "{}", captured.text);
+        let program = Program::new("ls no-such-file .", Path::new("."), LONG);
+        let text = program.capture_output().unwrap().text;
+        assert!(text.contains("Cargo.toml") && !text.contains("no-such-file"), "{text}");
     }
 
     #[test]
