@@ -15,6 +15,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod http;
+mod json;
 pub mod pusher;
 pub mod rest;
 pub mod ws;
