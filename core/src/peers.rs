@@ -1,13 +1,13 @@
 //! Who is connected: connections, their outlets and their subscriptions, as tables.
 
-use crate::backlog::{Gaps, Load};
-use crate::egress::Write;
 use crate::id::{ConnId, OutletId, SubId};
+use crate::lag::{Gaps, Load};
 use crate::ledger::SubBooks;
 use crate::list::{Link, List, node};
 use crate::ring::{Ring, Slot};
 use crate::slab::{NONE, Slab};
 use crate::verdict::{Policy, Refusal};
+use crate::writer::Write;
 
 /// What kind of pipe an outlet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,8 +20,8 @@ const ROWS: &[Row] = &[
         name: "books",
         sideways: true,
         modules: &[
-            "codel", "lease", "ledger", "limits", "memory", "notice", "peers", "pressure", "shed",
-            "verdict",
+            "codel", "lag", "lease", "ledger", "limits", "memory", "notice", "peers", "pressure",
+            "shed", "verdict", "writer",
         ],
     },
     Row {
