@@ -1,0 +1,1 @@
+//! Random operations: the books close after each one, and at the end everything drains.
