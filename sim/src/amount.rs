@@ -60,7 +60,7 @@ impl Decimal {
     fn times(&self, scale: u64) -> Option<u64> {
         let product = self.digits * u128::from(scale);
         let divisor = 10_u128.pow(self.places);
-        (product % divisor == 0).then(|| u64::try_from(product / divisor).ok())?
+        product.is_multiple_of(divisor).then(|| u64::try_from(product / divisor).ok())?
     }
 }
 

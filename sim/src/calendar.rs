@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 ///
 /// Cost of each call: O(log n) in the events waiting.
 #[derive(Debug)]
-pub struct Calendar<E> {
+pub(crate) struct Calendar<E> {
     heap: BinaryHeap<Reverse<Entry<E>>>,
     entered: u64,
 }
@@ -47,18 +47,18 @@ impl<E> Default for Calendar<E> {
 
 impl<E> Calendar<E> {
     /// Enters an event at `at` nanoseconds.
-    pub fn enter(&mut self, at: u64, event: E) {
+    pub(crate) fn enter(&mut self, at: u64, event: E) {
         self.heap.push(Reverse(Entry { at, order: self.entered, event }));
         self.entered += 1;
     }
 
     /// Takes the earliest event and its time.
-    pub fn take(&mut self) -> Option<(u64, E)> {
+    pub(crate) fn take(&mut self) -> Option<(u64, E)> {
         self.heap.pop().map(|Reverse(entry)| (entry.at, entry.event))
     }
 
     /// The time of the earliest event.
-    pub fn next(&self) -> Option<u64> {
+    pub(crate) fn next(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse(entry)| entry.at)
     }
 }

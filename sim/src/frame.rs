@@ -40,9 +40,9 @@ const PIECE: usize = 4096;
 
 static PATTERN: [u8; PERIOD + PIECE] = {
     let mut bytes = [0; PERIOD + PIECE];
-    let mut at = 0;
+    let mut at = 1;
     while at < bytes.len() {
-        bytes[at] = (at % PERIOD) as u8;
+        bytes[at] = if at % PERIOD == 0 { 0 } else { bytes[at - 1] + 1 };
         at += 1;
     }
     bytes
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn a_lost_a_doubled_and_a_changed_byte_are_noticed() {
         let frame = item(5, 100).encode().to_vec();
-        let two = [frame.clone(), frame.clone()].concat();
+        let two = [&frame[..], &frame[..]].concat();
         let lost = [&two[..50], &two[51..]].concat();
         let doubled = [&two[..50], &two[49..]].concat();
         let mut changed = two.clone();

@@ -25,6 +25,7 @@ mod world;
 use expect::Unmet;
 use judge::{Conviction, Kind, isolation};
 use scenario::Story;
+use std::fmt;
 
 pub use peer::Published;
 
@@ -50,6 +51,18 @@ impl Outcome {
             None if self.unmet.is_empty() => 0,
             None => 1,
         }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.report)?;
+        if let Some(conviction) = &self.conviction {
+            return writeln!(f, "{conviction}");
+        }
+        self.unmet.iter().try_for_each(|unmet| writeln!(f, "{unmet}"))?;
+        let held = self.expectations - self.unmet.len() as u64;
+        writeln!(f, "{held} of {} expectations hold; every judge is content", self.expectations)
     }
 }
 

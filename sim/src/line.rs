@@ -105,7 +105,7 @@ mod tests {
 
     fn line(stalls: &[(u64, u64)]) -> Line {
         let stalls = stalls.to_vec();
-        Line::new(LineSpec { bandwidth: NANO as u64, delay: 7, buffer: 100, stalls })
+        Line::new(LineSpec { bandwidth: 1_000_000_000, delay: 7, buffer: 100, stalls })
     }
 
     #[test]

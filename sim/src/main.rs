@@ -62,7 +62,7 @@ fn main() -> ExitCode {
             return ExitCode::from(BAD_INPUT);
         }
     };
-    let codes = stories.iter().map(|story| one(story, options.json));
+    let codes = stories.iter().map(|story| one(story, options.json, run));
     ExitCode::from(codes.max().unwrap_or(BAD_INPUT))
 }
 
@@ -109,7 +109,7 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
 }
 
 /// Runs one story and prints what it came to.
-fn one(story: &Story, as_json: bool) -> u8 {
+fn one(story: &Story, as_json: bool, run: impl Fn(&Story) -> Result<Outcome, String>) -> u8 {
     let start = clock();
     let outcome = catch_unwind(AssertUnwindSafe(|| run(story)));
     let wall = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -134,20 +134,10 @@ fn one(story: &Story, as_json: bool) -> u8 {
 }
 
 fn print(outcome: &Outcome, wall: u64) {
-    let Outcome { report, conviction, expectations, unmet } = outcome;
-    print!("{report}");
-    match conviction {
-        Some(conviction) => println!("{conviction}"),
-        None => {
-            unmet.iter().for_each(|unmet| println!("{unmet}"));
-            let held = expectations - unmet.len() as u64;
-            println!("{held} of {expectations} expectations hold; every judge is content");
-        }
-    }
-    println!();
-    let delivered = report.books.delivered.records;
+    println!("{outcome}");
+    let delivered = outcome.report.books.delivered.records;
     let rate = u128::from(delivered) * 1_000_000_000 / u128::from(wall.max(1));
-    let name = &report.name;
+    let name = &outcome.report.name;
     eprintln!("{name}: {delivered} deliveries in {} ms, {rate} per second", wall / 1_000_000);
 }
 
@@ -172,4 +162,18 @@ fn document(outcome: &Outcome, wall: u64) -> serde_json::Value {
 #[expect(clippy::disallowed_methods, reason = "how long a run took is not part of the world")]
 fn clock() -> std::time::Instant {
     std::time::Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crash_is_an_exit_code_and_names_the_replay() {
+        let text = "title = 't'\nabout = 'a'\nduration = '1s'";
+        let story = scenario::read("empty.toml", text).unwrap().remove(0);
+        assert_eq!(one(&story, false, run), 0);
+        assert_eq!(one(&story, true, |_| panic!("on purpose")), CRASH);
+        assert_eq!(one(&story, true, |_| Err("no room".to_owned())), BAD_INPUT);
+    }
 }

@@ -143,7 +143,6 @@ pub(crate) struct Subscriber {
     pub(crate) spec: SubscriberGroup,
     /// Index of the group.
     pub(crate) group: usize,
-    pub(crate) conn: ConnId,
     pub(crate) outlet: OutletId,
     pub(crate) sub: SubId,
     pub(crate) line: Line,
@@ -160,13 +159,11 @@ pub(crate) struct Subscriber {
 impl Subscriber {
     pub(crate) fn new(
         (group, spec): (usize, &SubscriberGroup),
-        conn: ConnId,
         (outlet, sub): (OutletId, SubId),
     ) -> Self {
         Self {
             spec: spec.clone(),
             group,
-            conn,
             outlet,
             sub,
             line: Line::new(spec.line.clone()),

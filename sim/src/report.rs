@@ -69,7 +69,7 @@ pub struct SubscriberRow {
 /// The most that was held at any time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peaks {
-    /// Bytes waiting for one subscriber after a turn.
+    /// Bytes waiting for one subscriber, what it is offered included.
     pub backlog: u64,
     /// Bytes held by the shard.
     pub held: u64,

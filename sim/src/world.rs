@@ -15,15 +15,16 @@ use crate::judge::{Conviction, Finding, Found};
 use crate::peer::{Publisher, Subscriber};
 use crate::report::{self, Moment, Peaks, Report};
 use crate::scenario::Story;
-use bytes::Bytes;
 use sluicegate_core::{
-    Ack, Broker, ConnId, Gap, Instant, Lane, Message, Notice, Offer, Progress, Rand, Refusal,
-    Sample, SubId, Ticket, Verdict,
+    Ack, Broker, ConnId, Effect, Gap, Instant, Lane, Message, Notice, Offer, Progress, Rand,
+    Refusal, Sample, SubId, Ticket, Verdict,
 };
 use std::collections::{BTreeMap, VecDeque};
 
-/// The broker is recounted after every turn while that is cheap, and this seldom at least.
-const SELDOM: u64 = 4096;
+/// The broker is recounted after each of this many first turns.
+const ALWAYS: u64 = 1_000;
+/// After those, when this many things per fact would be recounted.
+const SPARING: u64 = 2;
 
 /// What will happen.
 #[derive(Clone, Copy, Debug)]
@@ -58,8 +59,9 @@ struct Host {
     busy_until: u64,
     /// The deadline in the calendar.
     wake_at: Option<u64>,
-    /// Turns since the broker was last recounted, and after how many it is due again.
-    recount: (u64, u64),
+    /// Turns so far, and facts when the broker was last recounted.
+    turns: u64,
+    recounted: u64,
 }
 
 /// The judges that hear every fact.
@@ -147,7 +149,7 @@ impl<'a> World<'a> {
             outlets: Vec::new(),
             subs: BTreeMap::new(),
             tickets: BTreeMap::new(),
-            host: Host { recount: (0, 1), ..Host::default() },
+            host: Host::default(),
             peaks: Peaks::default(),
             moments: Vec::new(),
             traces: traced.then(|| vec![Trace::new(); topics.len()]),
@@ -214,7 +216,7 @@ impl<'a> World<'a> {
         self.outlets[slot] = index;
         self.sinks.insert(conn, index);
         self.subs.insert(sub, index);
-        self.subscribers.push(Subscriber::new((group, spec), conn, (outlet, sub)));
+        self.subscribers.push(Subscriber::new((group, spec), (outlet, sub)));
         self.names.subscribers.push(name);
         Ok(())
     }
@@ -366,8 +368,9 @@ impl<'a> World<'a> {
         self.judges.stuck.turned(did, more)?;
         if more {
             self.wake();
+        } else {
+            self.set_alarm();
         }
-        self.set_alarm();
         self.recount()
     }
 
@@ -431,13 +434,13 @@ impl<'a> World<'a> {
 
     /// Notices first, then writes, until the shard has neither.
     fn effects(&mut self) -> Found {
-        loop {
-            while let Some(notice) = self.broker.poll_notice() {
-                self.heed(notice)?;
+        while let Some(effect) = self.broker.poll() {
+            match effect {
+                Effect::Notice(notice) => self.heed(notice)?,
+                Effect::Write(offer) => self.write(offer)?,
             }
-            let Some(offer) = self.broker.poll_ready() else { return Ok(()) };
-            self.write(offer)?;
         }
+        Ok(())
     }
 
     fn heed(&mut self, notice: Notice) -> Found {
@@ -499,17 +502,17 @@ impl<'a> World<'a> {
             number: gap.first,
             at: gap.last,
         };
-        let sent = self.broker.send(sink.outlet, item.encode(), Lane::First);
-        self.put(Fact::Gap(subscriber, gap))?;
-        // An overflow closes the connection: the notice of it follows.
-        drop(sent);
-        Ok(())
+        // Without room for it the connection is given up: a notice of that follows.
+        let _ = self.broker.send(sink.outlet, item.encode(), Lane::First);
+        self.put(Fact::Gap(subscriber, gap))
     }
 
     /// Writes what is offered, as far as the transport has room.
     fn write(&mut self, offer: Offer) -> Found {
         let subscriber = self.outlets[at(offer.outlet.index())];
         let now = self.now;
+        let waiting = self.broker.backlog(offer.outlet).unwrap_or_default().bytes;
+        self.peaks.backlog = self.peaks.backlog.max(waiting + offer.bytes);
         let sink = &mut self.subscribers[at(subscriber)];
         let room = sink.line.room(now);
         let mut took = 0;

@@ -29,16 +29,16 @@ impl std::error::Error for BadInput {}
 
 /// A file's name and text, to place errors in.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'a> {
+pub(super) struct Source<'a> {
     /// The file as it was named.
-    pub file: &'a str,
+    pub(super) file: &'a str,
     /// Its text.
-    pub text: &'a str,
+    pub(super) text: &'a str,
 }
 
 impl Source<'_> {
     /// An error about the bytes `at`.
-    pub fn bad(&self, at: &Range<usize>, message: impl Into<String>) -> BadInput {
+    pub(super) fn bad(&self, at: &Range<usize>, message: impl Into<String>) -> BadInput {
         let start = at.start.min(self.text.len());
         let before = self.text.get(..start).unwrap_or("");
         let number = before.matches('\n').count() + 1;
@@ -48,12 +48,12 @@ impl Source<'_> {
     }
 
     /// An error about the whole file.
-    pub fn bad_file(&self, message: impl Into<String>) -> BadInput {
+    pub(super) fn bad_file(&self, message: impl Into<String>) -> BadInput {
         BadInput { file: self.file.to_owned(), line: None, message: message.into() }
     }
 
     /// An error of the TOML reader, with the nearest valid key if a key is unknown.
-    pub fn bad_toml(&self, error: &toml::de::Error) -> BadInput {
+    pub(super) fn bad_toml(&self, error: &toml::de::Error) -> BadInput {
         let message = error.message();
         let words: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
         let text = match words.split_first() {
@@ -70,7 +70,7 @@ impl Source<'_> {
 }
 
 /// "unknown key `x`", with the nearest of `known`, or all of them when none is near.
-pub fn unknown(what: &str, word: &str, known: &[&str]) -> String {
+pub(super) fn unknown(what: &str, word: &str, known: &[&str]) -> String {
     let near = known.iter().map(|name| (distance(word, name), name)).min();
     match near {
         Some((steps, name)) if steps <= 1 + word.chars().count() / 3 => {

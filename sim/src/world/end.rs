@@ -36,13 +36,13 @@ impl World<'_> {
         let subs = &self.subscribers;
         let sub_books = |sub: u32| self.broker.sub_books(subs[at(sub)].sub);
         self.judges.conservation.compare(books, sub_books)?;
-        let size = subs.len() as u64 + self.publishers.len() as u64;
-        let every = (size + books.lag.records + books.queued.records) / 256 + 1;
-        self.host.recount.0 += 1;
-        if self.host.recount.0 < every.min(SELDOM) {
+        let size = (subs.len() + self.publishers.len()) as u64;
+        let due = self.host.recounted + (size + books.lag.records + books.queued.records) / SPARING;
+        self.host.turns += 1;
+        if self.log.facts() < due && self.host.turns > ALWAYS {
             return Ok(());
         }
-        self.host.recount.0 = 0;
+        self.host.recounted = self.log.facts();
         self.broker.check().map_err(|broken| Finding {
             judge: "conservation",
             kind: crate::judge::Kind::Safety,
@@ -62,7 +62,7 @@ impl World<'_> {
 
     /// The run is over: everything is compared once more, and nothing may be left without reason.
     pub(super) fn end(&mut self) -> Found {
-        self.host.recount.0 = SELDOM;
+        self.host.turns = 0;
         self.recount()?;
         let mut conservation = std::mem::take(&mut self.judges.conservation);
         conservation.compare_all(self.broker.ledger(), |sub| self.held(sub))?;
