@@ -5,11 +5,11 @@
 //! each subscription (checkpoint 5); [`poll`](Broker::poll), `frames` and `sent` write
 //! what is queued (checkpoint 6). Each part is a file under `broker/`.
 
-use crate::admission::{Admission, Permit};
-use crate::backlog::Load;
+use crate::admission::Admission;
 use crate::egress::Egress;
-pub use crate::egress::Lane;
 use crate::id::{ConnId, OutletId, SubId, TenantId, TopicId};
+use crate::lag::Load;
+use crate::lease::Permit;
 use crate::ledger::{Books, Ledger, SubBooks, Tally, TopicBooks};
 use crate::limits::Limits;
 use crate::list::List;
@@ -26,6 +26,7 @@ use crate::slab::Slab;
 use crate::time::Instant;
 use crate::topic::{Idle, TOPIC, Topic};
 use crate::verdict::{Ack, Place, Policy, Reason, Refusal};
+pub use crate::writer::Lane;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::Bytes;

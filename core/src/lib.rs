@@ -28,6 +28,8 @@ mod backlog;
 mod broker;
 mod egress;
 mod id;
+mod lag;
+mod lease;
 mod ledger;
 pub mod limits;
 pub mod list;
@@ -45,6 +47,7 @@ mod time;
 pub mod timer;
 mod topic;
 mod verdict;
+mod writer;
 
 pub use broker::{Backlog, Broker, Close, Effect, Lane, Message, Offer, Pipe, Progress, Wish};
 pub use id::{ConnId, OutletId, SubId, TenantId, Ticket, TopicId};

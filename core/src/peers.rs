@@ -1,13 +1,13 @@
 //! Who is connected: connections, their outlets and their subscriptions, as tables.
 
-use crate::backlog::{Gaps, Load};
-use crate::egress::Write;
 use crate::id::{ConnId, OutletId, SubId};
+use crate::lag::{Gaps, Load};
 use crate::ledger::SubBooks;
-use crate::list::{Link, List, Node};
+use crate::list::{Link, List, node};
 use crate::ring::{Ring, Slot};
 use crate::slab::{NONE, Slab};
 use crate::verdict::{Policy, Refusal};
+use crate::writer::Write;
 
 /// What kind of pipe an outlet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,19 +106,6 @@ pub(crate) struct Untold;
 /// Outlets that have something to write; the two lists of checkpoint 6 share one link.
 #[derive(Debug)]
 pub(crate) struct Ready;
-
-macro_rules! node {
-    ($list:ty, $value:ty, $field:ident) => {
-        impl Node<$list> for $value {
-            fn link(&self) -> &Link {
-                &self.$field
-            }
-            fn link_mut(&mut self) -> &mut Link {
-                &mut self.$field
-            }
-        }
-    };
-}
 
 node!(OfConn, Outlet, of_conn);
 node!(OfOutlet, Sub, of_outlet);

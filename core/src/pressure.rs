@@ -58,8 +58,9 @@ impl Factor {
     }
 
     /// The budget that is left of `bytes`.
-    pub const fn of(self, bytes: u64) -> u64 {
-        (bytes as u128 * self.0 as u128 / 1000) as u64
+    pub fn of(self, bytes: u64) -> u64 {
+        let share = u128::from(bytes) * u128::from(self.0) / 1000;
+        u64::try_from(share).expect("a factor is at most 1")
     }
 }
 

@@ -141,6 +141,8 @@ impl Ring {
         slot
     }
 
+    /// Tombstones and slots of subscriptions that left. For checks.
+    #[cfg(any(test, feature = "check"))]
     pub(crate) const fn dead(&self) -> u32 {
         self.dead
     }
@@ -150,7 +152,8 @@ impl Ring {
         self.dead += count;
     }
 
-    /// The first position from the search cursor on where `droppable` holds; the cursor moves there.
+    /// The first position from the search cursor on where `droppable` holds; the cursor moves
+    /// there.
     /// Cost: O(1) amortised over the pushes.
     pub(crate) fn find(&mut self, mut droppable: impl FnMut(u64, Slot) -> bool) -> Option<u64> {
         let mut position = self.cursor.max(self.mark());

@@ -10,11 +10,11 @@
 //!            `a_held_topic_stops_only_its_lane`, `a_parked_job_is_not_overtaken`,
 //!            `books_close_under_random_operations`, `conservation`.
 
-use crate::admission::Permit;
 use crate::id::{ConnId, OutletId};
+use crate::lease::Permit;
 use crate::ledger::Tally;
 use crate::limits::Limits;
-use crate::list::{Link, List, Node};
+use crate::list::{Link, List, node};
 use crate::slab::Slab;
 use crate::time::Instant;
 use crate::timer::{Timed, Timers};
@@ -94,19 +94,6 @@ struct Runnable;
 struct Active;
 #[derive(Debug)]
 struct HasParked;
-
-macro_rules! node {
-    ($list:ty, $value:ty, $field:ident) => {
-        impl Node<$list> for $value {
-            fn link(&self) -> &Link {
-                &self.$field
-            }
-            fn link_mut(&mut self) -> &mut Link {
-                &mut self.$field
-            }
-        }
-    };
-}
 
 node!(InLane, Job, link);
 node!(Parked, Job, link);

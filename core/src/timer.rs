@@ -73,10 +73,10 @@ mod tests {
     struct Peer(Link, Instant);
 
     impl Node<Idle> for Peer {
-        fn link(&self) -> &Link {
+        fn node(&self) -> &Link {
             &self.0
         }
-        fn link_mut(&mut self) -> &mut Link {
+        fn node_mut(&mut self) -> &mut Link {
             &mut self.0
         }
     }

@@ -1,7 +1,7 @@
 //! A topic: a name, an audience, and the sequence numbers of its records.
 
 use crate::ledger::TopicBooks;
-use crate::list::{Link, Node};
+use crate::list::{Link, node};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -24,14 +24,7 @@ pub(crate) struct Topic {
 #[derive(Debug)]
 pub(crate) struct Idle;
 
-impl Node<Idle> for Topic {
-    fn link(&self) -> &Link {
-        &self.idle
-    }
-    fn link_mut(&mut self) -> &mut Link {
-        &mut self.idle
-    }
-}
+node!(Idle, Topic, idle);
 
 /// Bytes charged for a topic besides its name.
 pub(crate) const TOPIC: u64 = size_of::<Topic>() as u64;

@@ -1,13 +1,14 @@
 //! Recounts everything and compares it with what is kept. For tests and the simulator.
 
 use super::Broker;
-use crate::backlog::{Load, holds};
-use crate::egress::State;
+use crate::backlog::holds;
+use crate::lag::Load;
 use crate::ledger::{Books, Broken, Tally, same, same_tally};
 use crate::peers::{CONN, OUTLET, PAUSE_PARKED, SLOT, SUB, Stage};
 use crate::slab::NONE;
 use crate::topic::TOPIC;
 use crate::verdict::Policy;
+use crate::writer::State;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -22,6 +23,7 @@ struct Found {
 }
 
 type Subs = BTreeMap<u32, Found>;
+type Column = fn(&Books) -> Tally;
 type References = BTreeMap<u32, u32>;
 
 impl Broker {
@@ -43,7 +45,7 @@ impl Broker {
     fn check_books(&self) -> Result<(), Broken> {
         self.ledger.shard.check()?;
         self.ledger.tenants.iter().try_for_each(Books::check)?;
-        let columns: [(&'static str, fn(&Books) -> Tally); 13] = [
+        let columns: [(&str, Column); 13] = [
             ("shard offered = sum of tenants", |b| b.offered),
             ("shard admitted = sum of tenants", |b| b.admitted),
             ("shard refused = sum of tenants", |b| b.refused.total()),

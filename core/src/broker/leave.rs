@@ -1,8 +1,8 @@
 //! Leaving: a subscription, a connection that we close, a connection that is gone.
 
 use super::{Broker, Close, Lane};
-use crate::backlog::{Gaps, Load};
 use crate::id::{ConnId, SubId};
+use crate::lag::{Gaps, Load};
 use crate::ledger::{Page, Tally};
 use crate::notice::Notice;
 use crate::peers::{CONN, OUTLET, SLOT, SUB, Stage};

@@ -97,7 +97,7 @@ impl Bench {
         self.check();
     }
 
-    fn gaps(&mut self, sub: SubId) -> Vec<(u64, u64)> {
+    fn gaps(&self, sub: SubId) -> Vec<(u64, u64)> {
         let gaps = self.notices.iter().filter_map(|notice| match notice {
             Notice::Gap { sub: whose, gap } if *whose == sub => Some((gap.first, gap.last)),
             _ => None,

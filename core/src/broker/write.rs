@@ -1,12 +1,12 @@
 //! From queues to transports: checkpoint 6. Offers, their frames, and settling them.
 
 use super::{Broker, Lane, Offer};
-use crate::egress::{Offered, Progress, State};
 use crate::id::OutletId;
 use crate::ledger::{Page, Tally};
 use crate::notice::Notice;
 use crate::peers::{SLOT, Stage};
 use crate::verdict::{Place, Reason, Refusal};
+use crate::writer::{Offered, Progress, State};
 use bytes::Bytes;
 
 /// The most control frames one offer hands out.

@@ -20,13 +20,13 @@ impl Bed {
         Self { schedule, admission, conn_used: 0 }
     }
 
-    fn job(&mut self, topic: u32, bytes: u64) -> Job {
+    fn job(topic: u32, bytes: u64) -> Job {
         let tally = Tally { records: 1, bytes };
         Job::new(ConnId::from_bits(0), topic, 0, tally, Ack::Now)
     }
 
     fn push(&mut self, topic: u32, bytes: u64) {
-        let mut job = self.job(topic, bytes);
+        let mut job = Self::job(topic, bytes);
         job.permit = Some(self.admission.take(0, &mut self.conn_used, 0));
         self.schedule.push(job);
     }
@@ -124,7 +124,7 @@ fn a_parked_job_is_not_overtaken() {
     let mut bed = Bed::new(&[1, 1]);
     let (a, b) = (bed.schedule.add_lane(0), bed.schedule.add_lane(1));
     let [first, second, other] = [(a, 1), (a, 2), (b, 3)].map(|(topic, bytes)| {
-        let job = bed.job(topic, bytes);
+        let job = Bed::job(topic, bytes);
         bed.schedule.park(job, Instant::ZERO)
     });
     assert!(bed.schedule.room(0, 1).is_err(), "a fresh job waits behind its tenant's parked ones");
