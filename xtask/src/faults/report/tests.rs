@@ -1,4 +1,3 @@
-
 use super::super::fault::tests::PATCH;
 use super::*;
 
