@@ -1,14 +1,54 @@
-//! The hub: one shard of the broker, as a value.
-#![expect(unused_variables, clippy::todo, reason = "signatures first")]
-use crate::*;
+//! The hub: the only file that knows the order of the checkpoints.
+//!
+//! A message's walk: [`publish`](Broker::publish) asks checkpoints 3 and 4 for room and queues a
+//! job; [`step`](Broker::step) picks jobs fairly, gives them sequence numbers and offers them to
+//! each subscription (checkpoint 5); [`poll`](Broker::poll), `frames` and `sent` write
+//! what is queued (checkpoint 6). Each part is a file under `broker/`.
+
+use crate::admission::Admission;
+use crate::egress::Egress;
+use crate::id::{ConnId, OutletId, SubId, TenantId, TopicId};
+use crate::lag::Load;
+use crate::lease::Permit;
+use crate::ledger::{Books, Ledger, SubBooks, Tally, TopicBooks};
+use crate::limits::Limits;
+use crate::list::List;
+use crate::memory::Memory;
+use crate::names::Names;
+use crate::notice::Notice;
+pub use crate::peers::Pipe;
+use crate::peers::{CONN, Conn, OUTLET, Outlet, PAUSE_CONTROL, Peers, SUB, Sub};
+use crate::pressure::{Controller, Factor, Sample};
+use crate::rand::Rand;
+use crate::schedule::Schedule;
+use crate::shed::{Band, Bands};
+use crate::slab::Slab;
+use crate::time::Instant;
+use crate::topic::{Idle, TOPIC, Topic};
+use crate::verdict::{Ack, Place, Policy, Reason, Refusal};
+pub use crate::writer::Lane;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use bytes::Bytes;
+use core::time::Duration;
+
+#[cfg(any(test, feature = "check"))]
+mod check;
+mod fan_out;
+mod leave;
+mod publish;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub use write::Frames;
 
 /// One published batch, encoded once.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// The frame, as the peer's transport takes it.
+    /// The frame, as the peer's transport takes it; at most `max_frame_bytes`.
     pub frame: Bytes,
-    /// Records in it; 1..=4096.
+    /// Records in it: 1 to 4096.
     pub records: u32,
     /// What the publisher asked for.
     pub ack: Ack,
@@ -16,17 +56,7 @@ pub struct Message {
     pub except: Option<OutletId>,
 }
 
-/// What kind of pipe an outlet is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pipe {
-    /// One order and one byte limit over many subscriptions (a WebSocket). Takes `DropOld` and
-    /// `DropNew` subscriptions.
-    Shared,
-    /// One subscription with limits of its own (a QUIC stream).
-    Single,
-}
-
-/// What a subscription wants. Zero means the server's limit.
+/// What a subscription wants. Zero means the server's limit, which is also the most it gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wish {
     /// What happens when it is full.
@@ -37,13 +67,11 @@ pub struct Wish {
     pub bytes: u64,
 }
 
-/// Where control bytes go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lane {
-    /// Before all data that is not in mid-write: acks, pongs, errors, gap notices.
-    First,
-    /// In order with the data: subscribed, ended.
-    InLine,
+impl Wish {
+    /// This policy, with the server's limits.
+    pub const fn policy(policy: Policy) -> Self {
+        Self { policy, batches: 0, bytes: 0 }
+    }
 }
 
 /// How a connection is closed.
@@ -56,6 +84,7 @@ pub enum Close {
 }
 
 /// Permission to write: an outlet, and how much may go now.
+#[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// Which outlet.
@@ -64,12 +93,22 @@ pub struct Offer {
     pub bytes: u64,
 }
 
-/// Whether `step` has more to do.
+/// Something for the host to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Tell a peer, or do something to it.
+    Notice(Notice),
+    /// Write the frames of the offer, then settle it.
+    Write(Offer),
+}
+
+/// Whether [`Broker::step`] has more to do.
+#[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Nothing to do until an input arrives.
     Idle,
-    /// Write what is offered, then step again.
+    /// Write what is offered, then step again without sleeping.
     More,
 }
 
@@ -84,176 +123,414 @@ pub struct Backlog {
     pub refusing: bool,
 }
 
-/// One shard.
-pub struct Broker;
+/// Who shares the shard fairly with the others.
+#[derive(Debug, Default)]
+struct Tenant {
+    names: Names,
+    topics: u32,
+    /// Topics nobody uses, longest unused first.
+    idle: List<Idle>,
+}
 
+/// A batch on its way to its topic's audience.
+#[derive(Debug)]
+struct FanOut {
+    tenant: u32,
+    topic: u32,
+    message: u32,
+    first: u64,
+    tally: Tally,
+    cost: u64,
+    /// The place in the audience that is next.
+    served: u32,
+    /// Subscriptions reached and not booked yet.
+    reached: u32,
+    /// Index of the outlet that is not in the audience, or `NONE`.
+    except: u32,
+    conn: ConnId,
+    permit: Permit,
+}
+
+/// One shard of the broker. See the crate's documentation for the turn a host repeats.
+#[derive(Debug)]
+pub struct Broker {
+    limits: Limits,
+    now: Instant,
+    epochs: Rand,
+    tenants: Vec<Tenant>,
+    topics: Slab<Topic>,
+    peers: Peers,
+    memory: Memory,
+    ledger: Ledger,
+    admission: Admission,
+    schedule: Schedule,
+    egress: Egress,
+    pressure: Controller,
+    bands: Bands,
+    fan: Option<FanOut>,
+    /// Invariant: empty when the host's turn ends; grows by what one turn causes.
+    notices: VecDeque<Notice>,
+}
+
+/// The most tenants of a shard; their books are the largest fixed part.
+const MAX_TENANTS: usize = 10_000;
+
+/// Setting up: tenants, connections, outlets, topics, subscriptions.
 impl Broker {
-    /// An empty shard. `limits` must pass [`Limits::check`]. Same limits, seed and inputs: same outputs.
+    /// An empty shard. Same limits, seed and inputs give the same outputs, bit for bit.
+    ///
+    /// # Panics
+    /// When `limits` does not pass [`Limits::check`].
     pub fn new(limits: Limits, seed: u64) -> Self {
-        todo!()
+        if let Err(error) = limits.check() {
+            panic!("limits must be checked before they are used: {error}");
+        }
+        Self {
+            now: Instant::ZERO,
+            epochs: Rand::new(seed).fork("topic epochs"),
+            tenants: Vec::new(),
+            topics: Slab::default(),
+            peers: Peers::default(),
+            memory: Memory::default(),
+            ledger: Ledger::default(),
+            admission: Admission::new(&limits),
+            schedule: Schedule::new(&limits),
+            egress: Egress::new(),
+            pressure: Controller::new(limits.pressure_threshold_percent),
+            bands: Bands::new(Duration::from_millis(limits.band_dwell_ms)),
+            fan: None,
+            notices: VecDeque::new(),
+            limits,
+        }
     }
 
-    // ---- commands
-
-    /// Adds a tenant with a share of `weight` (1..=1000).
+    /// Adds a tenant with a share of `weight` (1 to 1000). Cost: O(1).
     pub fn tenant(&mut self, weight: u32) -> Result<TenantId, Refusal> {
-        todo!()
+        if self.tenants.len() >= MAX_TENANTS {
+            return Err(Refusal::never(Place::Table, Reason::Limit));
+        }
+        let index = self.schedule.add_tenant(weight.clamp(1, 1000));
+        self.admission.add_tenant();
+        self.tenants.push(Tenant::default());
+        self.ledger.tenants.push(Books::default());
+        Ok(TenantId { index, generation: 0 })
     }
-    /// A peer connected.
+
+    fn tenant_index(&self, tenant: TenantId) -> Result<u32, Refusal> {
+        let known = (tenant.index as usize) < self.tenants.len() && tenant.generation == 0;
+        if known { Ok(tenant.index) } else { Err(Refusal::GONE) }
+    }
+
+    /// A peer connected. Cost: O(1).
     pub fn open(&mut self, tenant: TenantId) -> Result<ConnId, Refusal> {
-        todo!()
+        let tenant = self.tenant_index(tenant)?;
+        if u64::from(self.peers.conns.len()) >= self.limits.max_connections {
+            return Err(Refusal::after(Place::Table, Reason::Limit, 1_000));
+        }
+        self.memory.charge(CONN);
+        let (index, generation) = self.peers.conns.insert(Conn::new(tenant));
+        Ok(ConnId { index, generation })
     }
-    /// Adds an ordered pipe to the peer.
+
+    /// Adds an ordered pipe to the peer. Cost: O(1).
     pub fn outlet(&mut self, conn: ConnId, pipe: Pipe) -> Result<OutletId, Refusal> {
-        todo!()
+        if self.peers.conn(conn)?.closing {
+            return Err(Refusal::never(Place::Table, Reason::Closed));
+        }
+        self.memory.charge(OUTLET);
+        Ok(self.peers.add_outlet(conn.index, pipe))
     }
-    /// The topic of this name, made if new. Resolve once, then use the id; a stale id answers Gone.
+
+    /// The topic of this name, made if it is new. Resolve once, then use the id: it stays good
+    /// while the topic has subscriptions or jobs; later it may answer `Gone`. At `max_topics` the
+    /// tenant's longest unused topic makes way. Cost: O(log topics).
     pub fn topic(&mut self, tenant: TenantId, name: &str) -> Result<TopicId, Refusal> {
-        todo!()
+        let index = self.tenant_index(tenant)?;
+        if let Some(topic) = self.find_topic(tenant, name) {
+            if self.tenants[index as usize].idle.front() != Some(topic.index) {
+                return Ok(topic);
+            }
+            self.tenants[index as usize].idle.rotate(&mut self.topics);
+            return Ok(topic);
+        }
+        if u64::from(self.tenants[index as usize].topics) >= self.limits.max_topics {
+            self.retire_topic(index)?;
+        }
+        let topic = Topic::new(index, name, self.epochs.bits());
+        self.memory.charge(TOPIC + name.len() as u64);
+        let (topic, generation) = self.topics.insert(topic);
+        let lane = self.schedule.add_lane(index);
+        debug_assert_eq!(lane, topic, "topics and lanes have the same indices");
+        let tenant = &mut self.tenants[index as usize];
+        tenant.topics += 1;
+        tenant.names.insert(name.into(), topic);
+        tenant.idle.push_back(&mut self.topics, topic);
+        Ok(TopicId { index: topic, generation })
     }
-    /// The topic of this name if it exists.
+
+    /// The topic of this name, if it exists. Cost: O(log topics).
     pub fn find_topic(&self, tenant: TenantId, name: &str) -> Option<TopicId> {
-        todo!()
-    }
-    /// Subscribes from the next batch on.
-    pub fn subscribe(&mut self, outlet: OutletId, topic: TopicId, wish: Wish) -> Result<SubId, Refusal> {
-        todo!()
-    }
-    /// Ends a subscription: what waits for it has left.
-    pub fn unsubscribe(&mut self, sub: SubId) -> Result<(), Refusal> {
-        todo!()
-    }
-    /// Whether `jobs` publishes of `bytes` frame bytes in all would be admitted now.
-    pub fn room(&self, conn: ConnId, jobs: u32, bytes: u64) -> Result<(), Refusal> {
-        todo!()
-    }
-    /// Publishes a batch: checkpoints 3 and 4, one decision.
-    pub fn publish(&mut self, conn: ConnId, topic: TopicId, message: Message) -> Verdict {
-        todo!()
-    }
-    /// Queues control bytes (one whole frame). They are never dropped; overflow closes the connection.
-    pub fn send(&mut self, outlet: OutletId, frame: Bytes, lane: Lane) -> Result<(), Refusal> {
-        todo!()
-    }
-    /// We end the connection: `last` is its last frame (may be empty). A flushed notice follows.
-    pub fn close(&mut self, conn: ConnId, how: Close, last: Bytes) -> Result<(), Refusal> {
-        todo!()
+        let index = self.tenants.get(tenant.index as usize)?.names.get(name)?;
+        Some(TopicId { index, generation: self.topics.generation(index) })
     }
 
-    // ---- events
+    fn retire_topic(&mut self, tenant: u32) -> Result<(), Refusal> {
+        let full = Refusal::after(Place::Table, Reason::Limit, 1_000);
+        let owner = &mut self.tenants[tenant as usize];
+        let index = owner.idle.pop_front(&mut self.topics).ok_or(full)?;
+        let topic = self.topics.remove(index);
+        owner.names.remove(&topic.name);
+        owner.topics -= 1;
+        self.schedule.remove_lane(index);
+        self.memory.discharge(TOPIC + topic.name.len() as u64);
+        Ok(())
+    }
 
-    /// Time moves only here, never backwards. Fires due timers.
+    fn topic_index(&self, id: TopicId) -> Result<u32, Refusal> {
+        self.topics.get(id.index, id.generation).map(|_| id.index).ok_or(Refusal::GONE)
+    }
+
+    /// Keeps the list of unused topics true after `topic` gained or lost a user.
+    fn note_idle(&mut self, topic: u32) {
+        let fanned = self.fan.as_ref().is_some_and(|fan| fan.topic == topic);
+        let unused = self.topics[topic].audience.is_empty() && self.schedule.is_idle(topic);
+        let tenant = self.topics[topic].tenant as usize;
+        let idle = &mut self.tenants[tenant].idle;
+        idle.unlink_if(&mut self.topics, topic);
+        if unused && !fanned {
+            idle.push_back(&mut self.topics, topic);
+        }
+    }
+
+    /// Subscribes, from the next batch on. Cost: O(1).
+    pub fn subscribe(
+        &mut self,
+        outlet: OutletId,
+        topic: TopicId,
+        wish: Wish,
+    ) -> Result<SubId, Refusal> {
+        let pipe = self.peers.outlet(outlet)?;
+        let conn = &self.peers.conns[pipe.conn];
+        let topic = self.topic_index(topic)?;
+        let allowed = match (pipe.pipe, wish.policy) {
+            (Pipe::Shared, Policy::DropNew | Policy::DropOld) => true,
+            (Pipe::Shared, Policy::Block | Policy::Latest) => false,
+            (Pipe::Single, Policy::Block) => self.limits.lossless == 1 && pipe.subs.is_empty(),
+            (Pipe::Single, _) => pipe.subs.is_empty(),
+        };
+        if conn.closing {
+            return Err(Refusal::never(Place::Table, Reason::Closed));
+        }
+        if !allowed || self.topics[topic].tenant != conn.tenant {
+            return Err(Refusal::never(Place::Backlog, Reason::NotAllowed));
+        }
+        if u64::from(self.peers.subs.len()) >= self.limits.max_subscriptions {
+            return Err(Refusal::after(Place::Table, Reason::Limit, 1_000));
+        }
+        let limit = self.limit_of(pipe.pipe, wish);
+        let mut sub = Sub::new(outlet.index, topic, wish.policy, limit);
+        sub.start = self.topics[topic].next;
+        self.memory.charge(SUB);
+        let index = self.peers.add_sub(sub);
+        self.peers.subs[index].place = self.topics[topic].join(index);
+        self.note_idle(topic);
+        Ok(self.peers.sub_id(index))
+    }
+
+    fn limit_of(&self, pipe: Pipe, wish: Wish) -> Load {
+        let least = |wished: u64, most: u64| if wished == 0 { most } else { wished.min(most) };
+        match (pipe, wish.policy) {
+            (Pipe::Shared, _) => Load { batches: u32::MAX, bytes: self.limits.high_water_bytes },
+            (Pipe::Single, Policy::Latest) => Load { batches: 1, bytes: u64::MAX },
+            (Pipe::Single, _) => Load {
+                batches: u32::try_from(least(
+                    wish.batches.into(),
+                    self.limits.subscription_batches,
+                ))
+                .expect("the range is below 32 bits"),
+                bytes: least(wish.bytes, self.limits.subscription_bytes),
+            },
+        }
+    }
+}
+
+/// Events.
+impl Broker {
+    /// Time moves only here, and never backwards. Fires due timers. Cost: O(due timers).
     pub fn advance(&mut self, now: Instant) {
-        todo!()
+        assert!(now >= self.now, "time goes forward");
+        self.now = now;
+        while let Some(job) = self.schedule.due(now) {
+            self.expire(job);
+        }
+        self.update_band();
     }
-    /// The transport takes bytes again.
-    pub fn writable(&mut self, outlet: OutletId) {
-        todo!()
-    }
-    /// For hosts that wait: the transport took nothing of an offer that stays open.
-    pub fn refused(&mut self, outlet: OutletId) {
-        todo!()
-    }
-    /// Settles an offer: the transport took `bytes`. Less than offered means it refuses now.
-    pub fn sent(&mut self, offer: Offer, bytes: u64) {
-        todo!()
-    }
-    /// The transport is gone: what waited has left. Always the last call for a connection.
-    pub fn gone(&mut self, conn: ConnId) {
-        todo!()
-    }
-    /// A reading of the memory pressure, or that there was nothing readable. Once per second.
+
+    /// A reading of the memory pressure, or that nothing was readable. Once per second.
     pub fn pressure(&mut self, sample: Option<Sample>) {
-        todo!()
-    }
-    /// Runs queued publishes, fairly, until `work` deliveries are prepared.
-    pub fn step(&mut self, work: u32) -> Progress {
-        todo!()
+        self.pressure.sample(self.now, sample);
+        self.update_band();
     }
 
-    // ---- effects
+    fn update_band(&mut self) {
+        let before = self.bands.band();
+        self.bands.update(self.now, self.memory.bytes(), self.budget());
+        if before == Band::Saturated && self.bands.band() != Band::Saturated {
+            self.serve_parked();
+        }
+    }
 
-    /// The next effect that is not a write.
-    pub fn poll_notice(&mut self) -> Option<Notice> {
-        todo!()
+    fn budget(&self) -> u64 {
+        self.pressure.factor().of(self.limits.memory_budget)
     }
-    /// Who writes now. `None` while a notice waits.
-    pub fn poll_ready(&mut self) -> Option<Offer> {
-        todo!()
-    }
-    /// The bytes of an offer, in order: borrowed, no copy. The first may be the rest of a frame.
-    pub fn frames(&self, offer: Offer) -> impl Iterator<Item = &[u8]> {
-        todo!();
-        #[expect(unreachable_code, reason = "signatures first")]
-        core::iter::empty()
-    }
-    /// When `advance` is wanted next even if nothing happens.
+
+    /// When the next turn is wanted even if nothing happens: now, while publishes can run.
     pub fn next_deadline(&self) -> Option<Instant> {
-        todo!()
+        if self.fan.is_some() || self.schedule.is_runnable() {
+            return Some(self.now);
+        }
+        let band = self.bands.deadline(self.memory.bytes(), self.budget());
+        [self.schedule.next_deadline(), band].into_iter().flatten().min()
     }
 
-    // ---- looks
-
-    /// The time of the last `advance`.
-    pub fn now(&self) -> Instant {
-        todo!()
+    /// The next thing for the host to do; `None` ends the turn. Notices come before offers, so that
+    /// a gap is told before the record after it. A host that writes at once settles an offer with
+    /// [`sent`](Self::sent) before any other input. Cost: O(frames of the offer).
+    pub fn poll(&mut self) -> Option<Effect> {
+        loop {
+            if let Some(notice) = self.poll_notice() {
+                return Some(Effect::Notice(notice));
+            }
+            if let Some(offer) = self.poll_ready() {
+                return Some(Effect::Write(offer));
+            }
+            if self.notices.is_empty() {
+                return None;
+            }
+        }
     }
+
+    fn poll_notice(&mut self) -> Option<Notice> {
+        if let Some(notice) = self.notices.pop_front() {
+            return Some(notice);
+        }
+        let index = self.peers.untold.pop_front(&mut self.peers.conns)?;
+        let records = core::mem::take(&mut self.peers.conns[index].shed);
+        Some(Notice::Shed { conn: self.peers.conn_id(index), records })
+    }
+
+    /// Adds or removes a reason to pause a connection, and tells the host when that changes it.
+    fn pause(&mut self, index: u32, reason: u8, on: bool) {
+        let conn = &mut self.peers.conns[index];
+        let before = conn.paused;
+        conn.paused = if on { before | reason } else { before & !reason };
+        let after = conn.paused;
+        let conn = self.peers.conn_id(index);
+        match (before, after) {
+            (0, 1..) => self.notices.push_back(Notice::Pause { conn }),
+            (1.., 0) => self.notices.push_back(Notice::Resume { conn }),
+            _ => {}
+        }
+    }
+
+    /// Compares the control bytes of an outlet with half its reserve.
+    fn note_control(&mut self, outlet: u32) {
+        let Outlet { conn, write, .. } = &mut self.peers.outlets[outlet];
+        let full = write.control * 2 > self.limits.control_reserve_bytes;
+        if full == write.control_full {
+            return;
+        }
+        write.control_full = full;
+        let conn = *conn;
+        let outlets = &self.peers.outlets;
+        let is_full = |outlet: u32| outlets[outlet].write.control_full;
+        let any = full || self.peers.conns[conn].outlets.iter(outlets).any(is_full);
+        self.pause(conn, PAUSE_CONTROL, any);
+    }
+}
+
+/// Looks. They change nothing.
+impl Broker {
+    /// The time of the last [`advance`](Self::advance).
+    pub const fn now(&self) -> Instant {
+        self.now
+    }
+
     /// The limits in force.
-    pub fn limits(&self) -> &Limits {
-        todo!()
+    pub const fn limits(&self) -> &Limits {
+        &self.limits
     }
+
     /// The shard's books.
-    pub fn ledger(&self) -> &Books {
-        todo!()
+    pub const fn ledger(&self) -> &Books {
+        &self.ledger.shard
     }
+
     /// One tenant's books.
     pub fn tenant_books(&self, tenant: TenantId) -> Option<&Books> {
-        todo!()
+        self.ledger.tenants.get(tenant.index as usize)
     }
-    /// One topic's totals.
+
+    /// One topic's totals since it was made.
     pub fn topic_books(&self, topic: TopicId) -> Option<TopicBooks> {
-        todo!()
+        self.topics.get(topic.index, topic.generation).map(|topic| topic.books)
     }
+
+    /// The random number that tells this topic from an earlier one of its name.
+    pub fn topic_epoch(&self, topic: TopicId) -> Option<u64> {
+        self.topics.get(topic.index, topic.generation).map(|topic| topic.epoch)
+    }
+
     /// One subscription's totals.
     pub fn sub_books(&self, sub: SubId) -> Option<SubBooks> {
-        todo!()
+        self.peers.sub(sub).ok().map(|sub| sub.books)
     }
+
     /// Subscriptions of a topic.
     pub fn audience(&self, topic: TopicId) -> Option<u32> {
-        todo!()
+        self.topics.get(topic.index, topic.generation).map(Topic::audience_len)
     }
+
     /// What waits in an outlet.
     pub fn backlog(&self, outlet: OutletId) -> Option<Backlog> {
-        todo!()
+        let outlet = self.peers.outlet(outlet).ok()?;
+        let Load { batches, bytes } = outlet.waiting;
+        Some(Backlog { batches, bytes, refusing: outlet.write.refusing })
     }
-    /// The memory band.
-    pub fn band(&self) -> Band {
-        todo!()
+
+    /// Whether nothing further should be read from a connection. Hosts that handle several
+    /// commands per turn ask between two of them.
+    pub fn is_paused(&self, conn: ConnId) -> bool {
+        self.peers.conn(conn).is_ok_and(|conn| conn.paused != 0)
     }
+
+    /// Connections and subscriptions held.
+    pub fn counts(&self) -> (u32, u32) {
+        (self.peers.conns.len(), self.peers.subs.len())
+    }
+
+    /// The memory band in force.
+    pub const fn band(&self) -> Band {
+        self.bands.band()
+    }
+
     /// The pressure factor on the memory budget.
-    pub fn factor(&self) -> Factor {
-        todo!()
+    pub const fn factor(&self) -> Factor {
+        self.pressure.factor()
     }
-    /// Bytes held now.
-    pub fn held(&self) -> u64 {
-        todo!()
+
+    /// Bytes held now: messages once, queue slots, table entries.
+    pub const fn held(&self) -> u64 {
+        self.memory.bytes()
     }
-    /// In-flight publish bytes of the shard.
-    pub fn inflight(&self) -> u64 {
-        todo!()
+
+    /// In-flight publish bytes (checkpoint 3).
+    pub const fn inflight(&self) -> u64 {
+        self.admission.used()
     }
-    /// Publish jobs queued, and publishes parked.
-    pub fn jobs(&self) -> (u32, u32) {
-        todo!()
-    }
-    /// Recounts everything and compares. Cost: O(everything).
-    #[cfg(any(test, feature = "check"))]
-    pub fn check(&self) -> Result<(), Broken> {
-        todo!()
-    }
-    /// The stuck-state predicate: work that nothing will ever wake. For quiescent points. Cost: O(everything).
-    #[cfg(any(test, feature = "check"))]
-    pub fn check_quiescent(&self) -> Result<(), Broken> {
-        todo!()
+
+    /// Publish jobs queued (checkpoint 4), and publishes parked.
+    pub const fn jobs(&self) -> (u32, u32) {
+        self.schedule.counts()
     }
 }

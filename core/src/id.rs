@@ -15,8 +15,9 @@ macro_rules! ids {
 
         impl $name {
             /// Rebuilds an id from [`to_bits`](Self::to_bits).
-            pub const fn from_bits(bits: u64) -> Self {
-                Self { index: bits as u32, generation: (bits >> 32) as u32 }
+            pub fn from_bits(bits: u64) -> Self {
+                let half = |bits: u64| u32::try_from(bits & 0xffff_ffff).expect("32 bits");
+                Self { index: half(bits), generation: half(bits >> 32) }
             }
 
             /// The id as one number: generation in the high half, index in the low half.

@@ -8,7 +8,8 @@
 //!
 //! No column is computed from the others, and nothing else in the project counts a message.
 
-use crate::verdict::{Place, Reason};
+use crate::verdict::{Place, Reason, Refusal};
+use alloc::vec::Vec;
 use core::ops::{AddAssign, SubAssign};
 
 /// A count of records and of their encoded bytes.
@@ -151,6 +152,137 @@ pub struct TopicBooks {
     pub lag: Tally,
 }
 
+/// Every counter of one shard.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger {
+    pub(crate) shard: Books,
+    /// By tenant index.
+    pub(crate) tenants: Vec<Books>,
+}
+
+/// Where a batch that reached subscriptions is counted besides the shard.
+pub(crate) struct Page<'a> {
+    pub(crate) tenant: u32,
+    pub(crate) topic: &'a mut TopicBooks,
+    pub(crate) sub: &'a mut SubBooks,
+}
+
+impl Ledger {
+    fn both(&mut self, tenant: u32, entry: impl Fn(&mut Books)) {
+        entry(&mut self.shard);
+        entry(&mut self.tenants[tenant as usize]);
+    }
+
+    pub(crate) fn offered(&mut self, tenant: u32, tally: Tally) {
+        self.both(tenant, |books| books.offered += tally);
+    }
+
+    pub(crate) fn admitted(&mut self, tenant: u32, tally: Tally) {
+        self.both(tenant, |books| {
+            books.admitted += tally;
+            books.queued += tally;
+        });
+    }
+
+    pub(crate) fn refused(&mut self, tenant: u32, why: Refusal, tally: Tally) {
+        self.both(tenant, |books| books.refused.add(why.place, why.reason, tally));
+    }
+
+    pub(crate) fn shed(&mut self, tenant: u32, why: Refusal, tally: Tally) {
+        self.both(tenant, |books| books.shed.add(why.place, why.reason, tally));
+    }
+
+    pub(crate) fn parked(&mut self, tenant: u32, tally: Tally) {
+        self.both(tenant, |books| books.waiting += tally);
+    }
+
+    pub(crate) fn unparked(&mut self, tenant: u32, tally: Tally) {
+        self.both(tenant, |books| books.waiting -= tally);
+    }
+
+    pub(crate) fn sequenced(&mut self, tenant: u32, topic: &mut TopicBooks, tally: Tally) {
+        topic.sequenced += tally;
+        self.both(tenant, |books| {
+            books.sequenced += tally;
+            books.queued -= tally;
+        });
+    }
+
+    /// A batch reached subscriptions; each has booked its own part with [`SubBooks::expect`].
+    pub(crate) fn expected(&mut self, tenant: u32, topic: &mut TopicBooks, tally: Tally) {
+        topic.expected += tally;
+        topic.lag += tally;
+        self.both(tenant, |books| {
+            books.expected += tally;
+            books.lag += tally;
+        });
+    }
+
+    /// Batches of one tenant were delivered; each has booked its own part with
+    /// [`TopicBooks::deliver`] and [`SubBooks::deliver`].
+    pub(crate) fn delivered(&mut self, tenant: u32, tally: Tally) {
+        self.both(tenant, |books| {
+            books.delivered += tally;
+            books.lag -= tally;
+        });
+    }
+
+    pub(crate) fn dropped(&mut self, page: Page<'_>, place: Place, reason: Reason, tally: Tally) {
+        page.sub.dropped += tally;
+        page.sub.lag -= tally;
+        page.sub.last_drop = Some((place, reason));
+        page.topic.dropped += tally;
+        page.topic.lag -= tally;
+        self.both(page.tenant, |books| {
+            books.dropped.add(place, reason, tally);
+            books.lag -= tally;
+        });
+    }
+
+    pub(crate) fn left(&mut self, page: Page<'_>, tally: Tally) {
+        page.sub.lag -= tally;
+        page.topic.left += tally;
+        page.topic.lag -= tally;
+        self.both(page.tenant, |books| {
+            books.left += tally;
+            books.lag -= tally;
+        });
+    }
+}
+
+impl SubBooks {
+    pub(crate) fn expect(&mut self, tally: Tally) {
+        self.expected += tally;
+        self.lag += tally;
+    }
+
+    pub(crate) fn deliver(&mut self, tally: Tally) {
+        self.delivered += tally;
+        self.lag -= tally;
+    }
+
+    /// Whether the identity holds for a subscription that has not left.
+    #[cfg(any(test, feature = "check"))]
+    pub(crate) fn check(&self) -> Result<(), Broken> {
+        let parts = [self.delivered, self.dropped, self.lag];
+        same_tally("subscription: expected = delivered + dropped + lag", self.expected, sum(parts))
+    }
+}
+
+impl TopicBooks {
+    pub(crate) fn deliver(&mut self, tally: Tally) {
+        self.delivered += tally;
+        self.lag -= tally;
+    }
+
+    /// Whether the identity holds.
+    #[cfg(any(test, feature = "check"))]
+    pub(crate) fn check(&self) -> Result<(), Broken> {
+        let parts = [self.delivered, self.dropped, self.left, self.lag];
+        same_tally("topic: expected = delivered + dropped + left + lag", self.expected, sum(parts))
+    }
+}
+
 /// An identity that does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken {
@@ -202,7 +334,6 @@ fn sum<const N: usize>(parts: [Tally; N]) -> Tally {
 mod tests {
     use super::*;
     use alloc::string::ToString;
-    use alloc::vec::Vec;
 
     const ONE: Tally = Tally { records: 1, bytes: 10 };
 

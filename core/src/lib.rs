@@ -6,13 +6,16 @@
 //! broker.advance(now);                                  // time moves only here
 //! /* commands and events: they only enqueue and answer */
 //! let more = broker.step(work);                         // bounded: at most `work` deliveries
-//! loop {
-//!     while let Some(notice) = broker.poll_notice() { /* close, pause, committed, gap … */ }
-//!     let Some(offer) = broker.poll_ready() else { break };
-//!     let n = socket.write_vectored(broker.frames(offer));   // borrowed: no copy
-//!     broker.sent(offer, n);                            // any count: what was begun stays pinned
+//! while let Some(effect) = broker.poll() {
+//!     match effect {
+//!         Effect::Notice(notice) => { /* close, pause, committed, gap … */ }
+//!         Effect::Write(offer) => {
+//!             let n = socket.write_vectored(broker.frames(offer));   // borrowed: no copy
+//!             broker.sent(offer, n);                    // any count: what was begun stays pinned
+//!         }
+//!     }
 //! }
-//! /* sleep until broker.next_deadline() or an event; not at all when `step` said More */
+//! /* sleep until broker.next_deadline() (which may be now) or an event */
 //! ```
 #![no_std]
 
@@ -20,22 +23,35 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod admission;
+mod backlog;
 mod broker;
+mod egress;
 mod id;
+mod lag;
+mod lease;
 mod ledger;
 pub mod limits;
 pub mod list;
+mod memory;
 mod names;
 mod notice;
+mod peers;
 pub mod pressure;
 mod rand;
+mod ring;
+mod schedule;
 mod shed;
 pub mod slab;
 mod time;
 pub mod timer;
+mod topic;
 mod verdict;
+mod writer;
 
-pub use broker::{Backlog, Broker, Close, Lane, Message, Offer, Pipe, Progress, Wish};
+pub use broker::{
+    Backlog, Broker, Close, Effect, Frames, Lane, Message, Offer, Pipe, Progress, Wish,
+};
 pub use id::{ConnId, OutletId, SubId, TenantId, Ticket, TopicId};
 pub use ledger::{Books, Broken, SubBooks, Table, Tally, TopicBooks};
 pub use limits::{LimitError, Limits};

@@ -230,10 +230,7 @@ mod tests {
     #[test]
     fn errors_name_the_key_the_value_and_the_range() {
         let mut limits = Limits::default();
-        assert_eq!(
-            limits.set("nosuch", 1).unwrap_err().to_string(),
-            "no limit is called `nosuch`"
-        );
+        assert_eq!(limits.set("nosuch", 1).unwrap_err().to_string(), "no limit is called `nosuch`");
         assert_eq!(
             limits.set("lossless", 2).unwrap_err().to_string(),
             "`lossless` is 2, but must be between 0 and 1"

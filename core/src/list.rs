@@ -28,10 +28,25 @@ impl Link {
 /// A value that can be in the list named `K`.
 pub trait Node<K> {
     /// Its link.
-    fn link(&self) -> &Link;
+    fn node(&self) -> &Link;
     /// Its link, to change.
-    fn link_mut(&mut self) -> &mut Link;
+    fn node_mut(&mut self) -> &mut Link;
 }
+
+/// Says which link of a value belongs to which list.
+macro_rules! node {
+    ($list:ty, $value:ty, $field:ident) => {
+        impl $crate::list::Node<$list> for $value {
+            fn node(&self) -> &$crate::list::Link {
+                &self.$field
+            }
+            fn node_mut(&mut self) -> &mut $crate::list::Link {
+                &mut self.$field
+            }
+        }
+    };
+}
+pub(crate) use node;
 
 /// The list named `K`.
 #[derive(Clone, Debug)]
@@ -66,12 +81,12 @@ impl<K> List<K> {
 
     /// Appends. The value must not be in the list.
     pub fn push_back<T: Node<K>>(&mut self, slab: &mut Slab<T>, index: u32) {
-        let link = slab[index].link_mut();
+        let link = slab[index].node_mut();
         assert!(!link.linked, "a value is in a list once");
         *link = Link { prev: self.tail, next: NONE, linked: true };
         match self.tail {
             NONE => self.head = index,
-            tail => slab[tail].link_mut().next = index,
+            tail => slab[tail].node_mut().next = index,
         }
         self.tail = index;
         self.len += 1;
@@ -79,12 +94,12 @@ impl<K> List<K> {
 
     /// Prepends. The value must not be in the list.
     pub fn push_front<T: Node<K>>(&mut self, slab: &mut Slab<T>, index: u32) {
-        let link = slab[index].link_mut();
+        let link = slab[index].node_mut();
         assert!(!link.linked, "a value is in a list once");
         *link = Link { prev: NONE, next: self.head, linked: true };
         match self.head {
             NONE => self.tail = index,
-            head => slab[head].link_mut().prev = index,
+            head => slab[head].node_mut().prev = index,
         }
         self.head = index;
         self.len += 1;
@@ -99,22 +114,22 @@ impl<K> List<K> {
 
     /// Unlinks a value. It must be in this list.
     pub fn unlink<T: Node<K>>(&mut self, slab: &mut Slab<T>, index: u32) {
-        let link = core::mem::take(slab[index].link_mut());
+        let link = core::mem::take(slab[index].node_mut());
         assert!(link.linked, "only a linked value is unlinked");
         match link.prev {
             NONE => self.head = link.next,
-            prev => slab[prev].link_mut().next = link.next,
+            prev => slab[prev].node_mut().next = link.next,
         }
         match link.next {
             NONE => self.tail = link.prev,
-            next => slab[next].link_mut().prev = link.prev,
+            next => slab[next].node_mut().prev = link.prev,
         }
         self.len -= 1;
     }
 
     /// Unlinks a value if it is linked.
     pub fn unlink_if<T: Node<K>>(&mut self, slab: &mut Slab<T>, index: u32) {
-        if slab[index].link().linked {
+        if slab[index].node().linked {
             self.unlink(slab, index);
         }
     }
@@ -132,7 +147,7 @@ impl<K> List<K> {
         core::iter::from_fn(move || {
             let index = at;
             (index != NONE).then(|| {
-                at = slab[index].link().next;
+                at = slab[index].node().next;
                 index
             })
         })
@@ -148,10 +163,10 @@ mod tests {
     struct Letter(Link);
 
     impl Node<Letters> for Letter {
-        fn link(&self) -> &Link {
+        fn node(&self) -> &Link {
             &self.0
         }
-        fn link_mut(&mut self) -> &mut Link {
+        fn node_mut(&mut self) -> &mut Link {
             &mut self.0
         }
     }

@@ -58,8 +58,9 @@ impl Factor {
     }
 
     /// The budget that is left of `bytes`.
-    pub const fn of(self, bytes: u64) -> u64 {
-        (bytes as u128 * self.0 as u128 / 1000) as u64
+    pub fn of(self, bytes: u64) -> u64 {
+        let share = u128::from(bytes) * u128::from(self.0) / 1000;
+        u64::try_from(share).expect("a factor is at most 1")
     }
 }
 
@@ -136,13 +137,11 @@ mod tests {
 
     #[test]
     fn kernel_text_is_read_and_anything_else_is_not() {
-        assert_eq!(
-            Sample::parse(&text("12.34", 567)),
-            Some(Sample { avg10: 1234, total: 567 })
-        );
+        assert_eq!(Sample::parse(&text("12.34", 567)), Some(Sample { avg10: 1234, total: 567 }));
         assert_eq!(Sample::parse(&text("100.00", 0)).unwrap().avg10, 10_000);
         let bad = ["", "full", "full avg10=1.00", "some avg10=1.00 total=1", "\u{0}\u{7f}garbage"];
-        let values = ["NaN", "1", "1.0", "-1.00", "+1.00", "100.01", "1e9", "1000000000.00", ".", "1."];
+        let values =
+            ["NaN", "1", "1.0", "-1.00", "+1.00", "100.01", "1e9", "1000000000.00", ".", "1."];
         assert!(bad.iter().all(|text| Sample::parse(text).is_none()));
         for value in values {
             assert_eq!(Sample::parse(&text(value, 0)), None, "{value}");

@@ -28,9 +28,9 @@ impl Rand {
         assert!(bound > 0, "a range must hold something");
         let floor = bound.wrapping_neg() % bound;
         loop {
-            let wide = u128::from(self.bits()) * u128::from(bound);
-            if wide as u64 >= floor {
-                return (wide >> 64) as u64;
+            let (low, high) = self.bits().carrying_mul(bound, 0);
+            if low >= floor {
+                return high;
             }
         }
     }

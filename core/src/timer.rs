@@ -8,8 +8,10 @@ use core::time::Duration;
 
 /// A value that can wait in the timer list named `K`.
 pub trait Timed<K>: Node<K> {
-    /// When it is due; kept by the list.
-    fn deadline(&mut self) -> &mut Instant;
+    /// When it is due.
+    fn deadline(&self) -> Instant;
+    /// Remembers when it is due; called by the list.
+    fn set_deadline(&mut self, at: Instant);
 }
 
 /// All running timers of one kind.
@@ -38,7 +40,7 @@ impl<K> Timers<K> {
     /// Starts the timer of `index`, anew if it runs.
     pub fn arm<T: Timed<K>>(&mut self, slab: &mut Slab<T>, index: u32, now: Instant) {
         self.list.unlink_if(slab, index);
-        *slab[index].deadline() = now + self.length;
+        slab[index].set_deadline(now + self.length);
         self.list.push_back(slab, index);
     }
 
@@ -48,14 +50,14 @@ impl<K> Timers<K> {
     }
 
     /// The next deadline.
-    pub fn next<T: Timed<K>>(&self, slab: &mut Slab<T>) -> Option<Instant> {
-        self.list.front().map(|index| *slab[index].deadline())
+    pub fn next<T: Timed<K>>(&self, slab: &Slab<T>) -> Option<Instant> {
+        self.list.front().map(|index| slab[index].deadline())
     }
 
     /// Takes one timer that is due at `now`, earliest first.
     pub fn due<T: Timed<K>>(&mut self, slab: &mut Slab<T>, now: Instant) -> Option<u32> {
         let index = self.list.front()?;
-        (*slab[index].deadline() <= now).then(|| {
+        (slab[index].deadline() <= now).then(|| {
             self.list.unlink(slab, index);
             index
         })
@@ -71,17 +73,20 @@ mod tests {
     struct Peer(Link, Instant);
 
     impl Node<Idle> for Peer {
-        fn link(&self) -> &Link {
+        fn node(&self) -> &Link {
             &self.0
         }
-        fn link_mut(&mut self) -> &mut Link {
+        fn node_mut(&mut self) -> &mut Link {
             &mut self.0
         }
     }
 
     impl Timed<Idle> for Peer {
-        fn deadline(&mut self) -> &mut Instant {
-            &mut self.1
+        fn deadline(&self) -> Instant {
+            self.1
+        }
+        fn set_deadline(&mut self, at: Instant) {
+            self.1 = at;
         }
     }
 
@@ -94,7 +99,7 @@ mod tests {
         timers.arm(&mut slab, a, Instant::from_millis(0));
         timers.arm(&mut slab, b, Instant::from_millis(1));
         timers.arm(&mut slab, a, Instant::from_millis(2));
-        assert_eq!(timers.next(&mut slab), Some(Instant::from_millis(11)));
+        assert_eq!(timers.next(&slab), Some(Instant::from_millis(11)));
         assert_eq!(timers.due(&mut slab, Instant::from_millis(10)), None);
         assert_eq!(timers.due(&mut slab, Instant::from_millis(12)), Some(b));
         timers.disarm(&mut slab, a);

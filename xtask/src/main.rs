@@ -1,2 +1,67 @@
-//! The project habits as code.
-fn main() {}
+//! The project's habits as code: `cargo xtask ci` is what must pass, the rest are its steps.
+
+mod ci;
+mod clients;
+mod clock;
+mod copy;
+mod faults;
+mod licences;
+mod no_std;
+mod program;
+mod spdx;
+mod tidy;
+mod workspace;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use workspace::Workspace;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The project's habits as code")]
+struct Arguments {
+    #[command(subcommand)]
+    habit: Habit,
+}
+
+#[derive(Subcommand)]
+enum Habit {
+    /// Everything that must pass, in order; stops at the first failure.
+    Ci(ci::Selection),
+    /// Real Pusher clients against the release server.
+    Clients,
+    /// Breaks a copy of the code on purpose and demands that named tests fail.
+    Faults {
+        /// Only the fault whose file has this stem.
+        #[arg(long)]
+        only: Option<String>,
+    },
+    /// Licences, sources and wildcard versions of every dependency.
+    Licences,
+    /// Proves that core links no std.
+    NoStd {
+        /// Also plants std in a copy of core and demands that the proof fails there.
+        #[arg(long)]
+        self_test: bool,
+    },
+    /// Import arrows, lengths, labels and words.
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    let habit = Arguments::parse().habit;
+    let outcome = Workspace::find().and_then(|workspace| match habit {
+        Habit::Ci(selection) => ci::run(&workspace, &selection),
+        Habit::Clients => clients::run(&workspace),
+        Habit::Faults { only } => faults::run(&workspace, only.as_deref()),
+        Habit::Licences => licences::run(&workspace),
+        Habit::NoStd { self_test } => no_std::run(&workspace, self_test),
+        Habit::Tidy => tidy::run(&workspace),
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

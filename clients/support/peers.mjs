@@ -1,0 +1,63 @@
+// The real peers: pusher-js as the subscriber, the `pusher` SDK as the publisher.
+
+import http from "node:http";
+import Pusher from "pusher";
+import PusherJs from "pusher-js";
+import { within } from "./wait.mjs";
+
+export const APP = { id: "1001", key: "app-key", secret: "app-secret" };
+
+const CONNECT_MS = 20_000;
+
+/** A pusher-js client of the server on `port`. It tries nothing but that server. */
+export function subscriber(port, key = APP.key) {
+  return new PusherJs(key, {
+    cluster: "none",
+    enabledTransports: ["ws"],
+    forceTLS: false,
+    httpHost: "127.0.0.1",
+    httpPort: port,
+    wsHost: "127.0.0.1",
+    wsPort: port,
+  });
+}
+
+/** The channel, once the server has confirmed the subscription. */
+export function subscribed(client, name) {
+  return within(CONNECT_MS, `the subscription to ${name}`, (resolve, reject) => {
+    const channel = client.subscribe(name);
+    channel.bind("pusher:subscription_succeeded", () => resolve(channel));
+    channel.bind("pusher:subscription_error", (error) => reject(new Error(JSON.stringify(error))));
+  });
+}
+
+/** Hands over the name and number of every event of the channel, in order. */
+export function watch(channel, take) {
+  channel.bind_global((event, data) => {
+    if (!event.startsWith("pusher:")) take({ event, number: data.number });
+  });
+}
+
+/** The server SDK, over at most `connections` connections that are kept. */
+export function publisher(port, { connections = 1, secret = APP.secret } = {}) {
+  const agent = new http.Agent({ keepAlive: true, maxSockets: connections });
+  const sdk = new Pusher({
+    agent,
+    appId: APP.id,
+    host: "127.0.0.1",
+    key: APP.key,
+    port: String(port),
+    secret,
+    timeout: CONNECT_MS,
+    useTLS: false,
+  });
+  return {
+    /** Publishes, and reads the answer to its end: only then is the connection free again. */
+    async trigger(channel, event, data) {
+      const response = await sdk.trigger(channel, event, data);
+      await response.text();
+      return response.status;
+    },
+    close: () => agent.destroy(),
+  };
+}

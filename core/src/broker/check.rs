@@ -1,0 +1,241 @@
+//! Recounts everything and compares it with what is kept. For tests and the simulator.
+
+use super::Broker;
+use crate::backlog::holds;
+use crate::lag::Load;
+use crate::ledger::{Books, Broken, Tally, same, same_tally};
+use crate::peers::{CONN, OUTLET, PAUSE_PARKED, SLOT, SUB, Stage};
+use crate::slab::NONE;
+use crate::topic::TOPIC;
+use crate::verdict::Policy;
+use crate::writer::State;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// What a walk over all rings finds for one subscription.
+#[derive(Clone, Copy, Default)]
+struct Found {
+    slots: u32,
+    waiting: Load,
+    taken: Load,
+    lag: Tally,
+}
+
+type Subs = BTreeMap<u32, Found>;
+type Column = fn(&Books) -> Tally;
+type References = BTreeMap<u32, u32>;
+
+impl Broker {
+    /// Recounts everything and compares: identities of the books, permits, queues, references,
+    /// bytes held, list memberships. Cost: O(everything).
+    pub fn check(&self) -> Result<(), Broken> {
+        let mut references = References::new();
+        let mut subs = Subs::new();
+        self.check_books()?;
+        self.check_jobs(&mut references)?;
+        self.check_outlets(&mut references, &mut subs)?;
+        self.check_subs(&subs)?;
+        self.check_topics(&subs)?;
+        self.check_memory(&references)?;
+        self.schedule.check()?;
+        self.egress.check(&self.peers.outlets)
+    }
+
+    fn check_books(&self) -> Result<(), Broken> {
+        self.ledger.shard.check()?;
+        self.ledger.tenants.iter().try_for_each(Books::check)?;
+        let columns: [(&str, Column); 13] = [
+            ("shard offered = sum of tenants", |b| b.offered),
+            ("shard admitted = sum of tenants", |b| b.admitted),
+            ("shard refused = sum of tenants", |b| b.refused.total()),
+            ("shard shed = sum of tenants", |b| b.shed.total()),
+            ("shard waiting = sum of tenants", |b| b.waiting),
+            ("shard sequenced = sum of tenants", |b| b.sequenced),
+            ("shard evicted = sum of tenants", |b| b.evicted.total()),
+            ("shard queued = sum of tenants", |b| b.queued),
+            ("shard expected = sum of tenants", |b| b.expected),
+            ("shard delivered = sum of tenants", |b| b.delivered),
+            ("shard dropped = sum of tenants", |b| b.dropped.total()),
+            ("shard left = sum of tenants", |b| b.left),
+            ("shard lag = sum of tenants", |b| b.lag),
+        ];
+        columns.into_iter().try_for_each(|(what, column)| {
+            let due = self.ledger.tenants.iter().map(column).sum();
+            same_tally(what, column(&self.ledger.shard), due)
+        })
+    }
+
+    fn check_jobs(&self, references: &mut References) -> Result<(), Broken> {
+        let mut waiting = vec![Tally::ZERO; self.tenants.len()];
+        let mut queued = waiting.clone();
+        let mut permits: Vec<(u32, u64)> = Vec::new();
+        let mut inflight = BTreeMap::new();
+        for (tenant, job) in self.schedule.iter() {
+            *references.entry(job.message).or_default() += 1;
+            let column = if job.permit.is_none() { &mut waiting } else { &mut queued };
+            column[tenant as usize] += job.tally;
+            if let Some(permit) = &job.permit {
+                permits.push((tenant, permit.cost()));
+                *inflight.entry(job.conn).or_insert(0) += permit.cost();
+            }
+        }
+        if let Some(fan) = &self.fan {
+            *references.entry(fan.message).or_default() += 1;
+            permits.push((fan.tenant, fan.permit.cost()));
+            *inflight.entry(fan.conn).or_insert(0) += fan.permit.cost();
+        }
+        for (index, books) in self.ledger.tenants.iter().enumerate() {
+            same_tally("waiting: parked jobs", books.waiting, waiting[index])?;
+            same_tally("queued: jobs in the schedule", books.queued, queued[index])?;
+        }
+        for (index, conn) in self.peers.conns.iter() {
+            let due = inflight.get(&self.peers.conn_id(index)).copied().unwrap_or(0);
+            same("admission: connection bytes are its permits", conn.inflight, due)?;
+            let parked = conn.parked != NONE;
+            let paused = conn.paused & PAUSE_PARKED != 0;
+            same("a source is paused while it has a parked publish", paused.into(), parked.into())?;
+            same("told shed records", conn.untold_is_linked().into(), (conn.shed > 0).into())?;
+        }
+        self.admission.check(permits.into_iter())
+    }
+
+    fn check_outlets(&self, references: &mut References, subs: &mut Subs) -> Result<(), Broken> {
+        for (_, outlet) in self.peers.outlets.iter() {
+            let mut dead = 0;
+            let mut control = 0;
+            let mut total = (Load::default(), Load::default());
+            for position in outlet.ring.base()..outlet.ring.end() {
+                let slot = outlet.ring.at(position);
+                if slot.is_tombstone() {
+                    dead += 1;
+                    continue;
+                }
+                *references.entry(slot.message).or_default() += 1;
+                let held = self.memory.get(slot.message);
+                if slot.is_control() {
+                    control += held.cost;
+                    continue;
+                }
+                let found = subs.entry(slot.sub).or_default();
+                found.slots += 1;
+                if self.peers.subs[slot.sub].is_dead(position) {
+                    dead += 1;
+                    continue;
+                }
+                found.lag += held.tally;
+                let taken = position < outlet.ring.mark();
+                let (own, all) = if taken {
+                    (&mut found.taken, &mut total.1)
+                } else {
+                    (&mut found.waiting, &mut total.0)
+                };
+                own.add(held.cost);
+                all.add(held.cost);
+            }
+            for message in outlet.write.firsts() {
+                *references.entry(message).or_default() += 1;
+                control += self.memory.get(message).cost;
+            }
+            same("outlet: dead slots", outlet.ring.dead().into(), dead)?;
+            same("outlet: control bytes", outlet.write.control, control)?;
+            same_load("outlet: waiting", outlet.waiting, total.0)?;
+            same_load("outlet: taken", outlet.taken, total.1)?;
+            let settled = outlet.write.state != State::Offered;
+            let begun = u32::from(outlet.write.out(super::Lane::InLine) > 0);
+            let pinned = if settled { begun } else { outlet.ring.taken() };
+            same("outlet: only mid-write is taken", outlet.ring.taken().into(), pinned.into())?;
+        }
+        Ok(())
+    }
+
+    fn check_subs(&self, subs: &Subs) -> Result<(), Broken> {
+        for (index, sub) in self.peers.subs.iter() {
+            let found = subs.get(&index).copied().unwrap_or_default();
+            same("subscription: slots", sub.slots.into(), found.slots.into())?;
+            same_load("subscription: waiting", sub.waiting, found.waiting)?;
+            same_load("subscription: taken", sub.taken, found.taken)?;
+            same_tally("subscription: lag", sub.books.lag, found.lag)?;
+            let live = sub.stage == Stage::Live;
+            if live {
+                sub.books.check()?;
+                let place = self.topics[sub.topic].audience.get(sub.place as usize);
+                same(
+                    "subscription: place in its audience",
+                    place.copied().unwrap_or(NONE).into(),
+                    index.into(),
+                )?;
+            }
+            let full =
+                live && sub.policy == Policy::Block && holds(sub.waiting, sub.taken, sub.limit);
+            same("subscription: holds its topic", sub.holds.into(), full.into())?;
+        }
+        Ok(())
+    }
+
+    fn check_topics(&self, subs: &Subs) -> Result<(), Broken> {
+        for (index, topic) in self.topics.iter() {
+            topic.books.check()?;
+            let lag = subs
+                .iter()
+                .filter(|(sub, _)| self.peers.subs[**sub].topic == index)
+                .map(|(_, found)| found.lag)
+                .sum();
+            let mut kept = topic.books.lag;
+            if let Some(fan) = self.fan.as_ref().filter(|fan| fan.topic == index) {
+                kept += fan.tally.times(u64::from(fan.reached));
+            }
+            same_tally("topic: lag", kept, lag)?;
+            let own = self.peers.subs.iter().filter(|(_, sub)| sub.topic == index);
+            let holding = own.filter(|(_, sub)| sub.holds).count() as u64;
+            same("topic: block subscriptions at their limit", topic.holding.into(), holding)?;
+            let fanned = self.fan.as_ref().is_some_and(|fan| fan.topic == index);
+            let unused = topic.audience.is_empty() && self.schedule.is_idle(index) && !fanned;
+            same("topic: unused ones can make way", topic.is_idle().into(), unused.into())?;
+        }
+        Ok(())
+    }
+
+    fn check_memory(&self, references: &References) -> Result<(), Broken> {
+        let mut bytes = 0;
+        for (message, held, kept) in self.memory.iter() {
+            let due = references.get(&message).copied().unwrap_or(0);
+            same("message: references", kept.into(), due.into())?;
+            bytes += held.cost;
+        }
+        let slots: u64 = self.peers.outlets.iter().map(|(_, o)| u64::from(o.ring.len())).sum();
+        bytes += slots * SLOT;
+        bytes += u64::from(self.peers.conns.len()) * CONN;
+        bytes += u64::from(self.peers.outlets.len()) * OUTLET;
+        bytes += u64::from(self.peers.subs.len()) * SUB;
+        bytes += self.topics.iter().map(|(_, t)| TOPIC + t.name.len() as u64).sum::<u64>();
+        same("memory: bytes held", self.memory.bytes(), bytes)
+    }
+
+    /// The stuck-state predicate: is there work that nothing will ever wake? Holds when the host
+    /// has polled all effects and the last `step` said `Idle`. Cost: O(everything).
+    pub fn check_quiescent(&self) -> Result<(), Broken> {
+        same("quiescent: fan-out in progress", self.fan.is_some().into(), 0)?;
+        same("quiescent: notices", self.notices.len() as u64, 0)?;
+        same("quiescent: runnable job", self.schedule.is_runnable().into(), 0)?;
+        let ready = |state| state == State::Ready;
+        let stuck = self.peers.outlets.iter().filter(|(_, o)| {
+            ready(o.write.state)
+                || (o.has_work() && !o.write.refusing && o.write.state == State::Idle)
+        });
+        same("quiescent: outlet could write", stuck.count() as u64, 0)?;
+        let saturated = self.band() == crate::shed::Band::Saturated;
+        let fits = self.schedule.iter().filter(|(tenant, job)| {
+            let conn = &self.peers.conns[job.conn.index];
+            let price = self.memory.get(job.message).cost;
+            let room = self.admission.room(*tenant, conn.inflight, price).is_ok();
+            job.permit.is_none() && room && self.schedule.has_slot() && !saturated
+        });
+        same("quiescent: parked publish has room", fits.count() as u64, 0)
+    }
+}
+
+fn same_load(what: &'static str, kept: Load, due: Load) -> Result<(), Broken> {
+    same(what, kept.batches.into(), due.batches.into())?;
+    same(what, kept.bytes, due.bytes)
+}

@@ -1,0 +1,278 @@
+//! From a queued job to the queues of its audience: checkpoint 5 for each subscription.
+
+use super::{Broker, FanOut, Progress};
+use crate::backlog::{Decision, View, holds};
+use crate::ledger::{Page, Tally};
+use crate::notice::{Gap, Notice};
+use crate::peers::{Pipe, SLOT, Stage};
+use crate::ring::Slot;
+use crate::slab::NONE;
+use crate::verdict::{Ack, Place, Policy, Reason};
+
+/// What became of a batch at one subscription.
+enum Reached {
+    Queued,
+    /// Not in the audience: joined later, or excluded.
+    Passed,
+    Dropped,
+    /// The host has to write first.
+    Wait,
+}
+
+impl Broker {
+    /// Runs queued publishes, fairly, until `work` deliveries are prepared (a publish without an
+    /// audience counts as one) or a peer that takes bytes has to be written to first.
+    /// Cost: O(work).
+    pub fn step(&mut self, work: u32) -> Progress {
+        let mut left = work;
+        loop {
+            if self.fan.is_some() && !self.fan_out(&mut left) {
+                return Progress::More;
+            }
+            if left == 0 {
+                let more = self.schedule.is_runnable();
+                return if more { Progress::More } else { Progress::Idle };
+            }
+            if !self.start_job() {
+                return Progress::Idle;
+            }
+            left -= 1;
+        }
+    }
+
+    /// Sequences the next job and begins its fan-out. False when nothing can run.
+    fn start_job(&mut self) -> bool {
+        self.update_band();
+        let topics = &self.topics;
+        let picked = self.schedule.pick(|topic| topics[topic].audience_len());
+        let Some((index, job)) = picked else { return false };
+        let ticket = crate::id::Ticket {
+            index,
+            generation: self.schedule.generation(index).wrapping_sub(1),
+        };
+        let topic = &mut self.topics[job.topic];
+        let first = topic.sequence(job.tally.records);
+        self.memory.sequence(job.message, first);
+        self.ledger.sequenced(topic.tenant, &mut topic.books, job.tally);
+        if job.ack != Ack::None && self.peers.conn(job.conn).is_ok() {
+            self.notices.push_back(Notice::Committed { conn: job.conn, ticket, first });
+        }
+        let except = job.except.filter(|outlet| self.peers.outlet(*outlet).is_ok());
+        self.fan = Some(FanOut {
+            tenant: self.topics[job.topic].tenant,
+            topic: job.topic,
+            message: job.message,
+            first,
+            tally: job.tally,
+            cost: self.memory.get(job.message).cost,
+            served: 0,
+            reached: 0,
+            except: except.map_or(NONE, |outlet| outlet.index),
+            conn: job.conn,
+            permit: job.permit.expect("a queued job has its permit"),
+        });
+        true
+    }
+
+    /// Goes on with the fan-out. True when it is finished.
+    fn fan_out(&mut self, left: &mut u32) -> bool {
+        let mut fan = self.fan.take().expect("called with a fan-out");
+        // The first delivery was paid for when the job started.
+        let mut paid = u32::from(fan.served == 0);
+        let done = loop {
+            let Some(&sub) = self.topics[fan.topic].audience.get(fan.served as usize) else {
+                break true;
+            };
+            if paid == 0 && *left == 0 {
+                break false;
+            }
+            match self.reach(&mut fan, sub) {
+                Reached::Queued | Reached::Dropped => {
+                    if paid > 0 {
+                        paid -= 1;
+                    } else {
+                        *left -= 1;
+                    }
+                }
+                Reached::Passed => {}
+                Reached::Wait => break false,
+            }
+            fan.served += 1;
+        };
+        self.book_reached(&mut fan);
+        if !done {
+            self.fan = Some(fan);
+            return false;
+        }
+        self.memory.release(fan.message);
+        let conn_used = match self.peers.conn(fan.conn) {
+            Ok(_) => Some(&mut self.peers.conns[fan.conn.index].inflight),
+            Err(_) => None,
+        };
+        self.admission.give(fan.permit, conn_used);
+        self.note_idle(fan.topic);
+        self.serve_parked();
+        true
+    }
+
+    /// Books the subscriptions reached since the last time.
+    fn book_reached(&mut self, fan: &mut FanOut) {
+        let reached = core::mem::take(&mut fan.reached);
+        if reached > 0 {
+            let books = &mut self.topics[fan.topic].books;
+            self.ledger.expected(fan.tenant, books, fan.tally.times(u64::from(reached)));
+        }
+    }
+
+    /// A batch reaches one subscription.
+    fn reach(&mut self, fan: &mut FanOut, index: u32) -> Reached {
+        let sub = &self.peers.subs[index];
+        if sub.start > fan.first || sub.outlet == fan.except {
+            return Reached::Passed;
+        }
+        let outlet = sub.outlet;
+        loop {
+            match self.view(fan, index).decide() {
+                Decision::Accept => break,
+                Decision::Wait => return Reached::Wait,
+                Decision::Drop(place, reason) => {
+                    self.peers.subs[index].books.expect(fan.tally);
+                    fan.reached += 1;
+                    self.book_reached(fan);
+                    self.book_drop(index, (fan.first, fan.tally), place, reason);
+                    self.peers.note_due(index);
+                    return Reached::Dropped;
+                }
+                Decision::DropOldest => {
+                    self.book_reached(fan);
+                    if !self.drop_oldest(outlet) {
+                        break;
+                    }
+                }
+            }
+        }
+        self.enqueue(fan, index);
+        Reached::Queued
+    }
+
+    fn view(&self, fan: &FanOut, index: u32) -> View {
+        let sub = &self.peers.subs[index];
+        let outlet = &self.peers.outlets[sub.outlet];
+        let (waiting, taken) = match outlet.pipe {
+            Pipe::Shared => (outlet.waiting, outlet.taken),
+            Pipe::Single => (sub.waiting, sub.taken),
+        };
+        View {
+            policy: sub.policy,
+            waiting,
+            taken,
+            limit: sub.limit,
+            cost: fan.cost,
+            refusing: outlet.write.refusing,
+            band: self.bands.band(),
+        }
+    }
+
+    fn enqueue(&mut self, fan: &mut FanOut, index: u32) {
+        let sub = &mut self.peers.subs[index];
+        sub.waiting.add(fan.cost);
+        sub.slots += 1;
+        sub.books.expect(fan.tally);
+        let outlet = sub.outlet;
+        let block = sub.policy == Policy::Block;
+        fan.reached += 1;
+        let pipe = &mut self.peers.outlets[outlet];
+        pipe.ring.push(Slot { message: fan.message, sub: index });
+        pipe.waiting.add(fan.cost);
+        self.memory.retain(fan.message, 1);
+        self.memory.charge(SLOT);
+        if block {
+            self.note_hold(index);
+        }
+        self.egress.wake(&mut self.peers.outlets, outlet);
+    }
+
+    /// Drops the oldest batch of an outlet that is not taken and whose policy gives up the oldest.
+    fn drop_oldest(&mut self, outlet: u32) -> bool {
+        let (outlets, subs) = (&mut self.peers.outlets, &self.peers.subs);
+        let ring = &mut outlets[outlet].ring;
+        let found = ring.find(|position, slot| {
+            if slot.is_tombstone() || slot.is_control() {
+                return false;
+            }
+            let sub = &subs[slot.sub];
+            let gives_up = matches!(sub.policy, Policy::DropOld | Policy::Latest);
+            gives_up && sub.stage == Stage::Live && !sub.is_dead(position)
+        });
+        let Some(position) = found else { return false };
+        let slot = ring.bury(position, false);
+        self.forget_waiting(outlet, slot);
+        let held = self.memory.get(slot.message);
+        let lost = (held.first, held.tally);
+        self.book_drop(slot.sub, lost, Place::Backlog, Reason::DropOld);
+        self.memory.release(slot.message);
+        self.peers.note_due(slot.sub);
+        self.trim(outlet);
+        true
+    }
+
+    /// A queued slot of a subscription is no longer waiting.
+    pub(super) fn forget_waiting(&mut self, outlet: u32, slot: Slot) {
+        let cost = self.memory.get(slot.message).cost;
+        self.peers.outlets[outlet].waiting.remove(cost);
+        let sub = &mut self.peers.subs[slot.sub];
+        sub.waiting.remove(cost);
+        sub.slots -= 1;
+    }
+
+    /// Frees tombstones at the front of a ring, and compacts it when half of it is dead.
+    pub(super) fn trim(&mut self, outlet: u32) {
+        let ring = &mut self.peers.outlets[outlet].ring;
+        while ring.taken() == 0 && !ring.is_empty() && ring.at(ring.base()).is_tombstone() {
+            ring.pop();
+            self.memory.discharge(SLOT);
+        }
+        if self.peers.outlets[outlet].ring.wants_compaction() {
+            self.compact(outlet);
+        }
+    }
+
+    /// Books a batch of a subscription as dropped, and keeps the gap for the subscriber.
+    pub(super) fn book_drop(
+        &mut self,
+        index: u32,
+        (first, tally): (u64, Tally),
+        place: Place,
+        reason: Reason,
+    ) {
+        let sub = &mut self.peers.subs[index];
+        let topic = &mut self.topics[sub.topic];
+        let page = Page { tenant: topic.tenant, topic: &mut topic.books, sub: &mut sub.books };
+        self.ledger.dropped(page, place, reason, tally);
+        if sub.stage != Stage::Live {
+            return;
+        }
+        let records = u32::try_from(tally.records).expect("a batch has at most 4096 records");
+        let last = first + tally.records - 1;
+        sub.gaps.add(Gap { first, last, records, place, reason });
+    }
+
+    /// Keeps the topic's count of full `block` subscriptions true.
+    pub(super) fn note_hold(&mut self, index: u32) {
+        let sub = &mut self.peers.subs[index];
+        let live = sub.stage == Stage::Live && sub.policy == Policy::Block;
+        let now = live && holds(sub.waiting, sub.taken, sub.limit);
+        if now == sub.holds {
+            return;
+        }
+        sub.holds = now;
+        let topic = sub.topic;
+        let holding = &mut self.topics[topic].holding;
+        *holding = if now { *holding + 1 } else { *holding - 1 };
+        if now && *holding == 1 {
+            self.schedule.hold(topic, true);
+        } else if !now && *holding == 0 {
+            self.schedule.hold(topic, false);
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Leaving: a subscription, a connection that we close, a connection that is gone.
+
+use super::{Broker, Close, Lane};
+use crate::id::{ConnId, SubId};
+use crate::lag::{Gaps, Load};
+use crate::ledger::{Page, Tally};
+use crate::notice::Notice;
+use crate::peers::{CONN, OUTLET, SLOT, SUB, Stage};
+use crate::ring::Slot;
+use crate::slab::NONE;
+use crate::verdict::{Place, Policy, Reason, Refusal};
+use bytes::Bytes;
+
+impl Broker {
+    /// Ends a subscription: what waits for it has left; what its outlet was offered already is
+    /// still delivered. Cost: O(1), amortised over the slots it leaves behind.
+    pub fn unsubscribe(&mut self, sub: SubId) -> Result<(), Refusal> {
+        let outlet = self.peers.sub(sub)?.outlet;
+        let index = sub.index;
+        self.leave_audience(index);
+        let ring = &self.peers.outlets[outlet].ring;
+        let mark = ring.mark();
+        let taken: Tally = (ring.base()..mark)
+            .map(|position| ring.at(position))
+            .filter(|slot| slot.sub == index)
+            .map(|slot| self.memory.get(slot.message).tally)
+            .sum();
+        let sub = &mut self.peers.subs[index];
+        let Load { batches, bytes } = core::mem::take(&mut sub.waiting);
+        sub.stage = Stage::Left(mark);
+        sub.gaps = Gaps::default();
+        let mut waiting = sub.books.lag;
+        waiting -= taken;
+        let topic = &mut self.topics[sub.topic];
+        let page = Page { tenant: topic.tenant, topic: &mut topic.books, sub: &mut sub.books };
+        self.ledger.left(page, waiting);
+        let outlet_of = &mut self.peers.outlets[outlet];
+        outlet_of.waiting.batches -= batches;
+        outlet_of.waiting.bytes -= bytes;
+        outlet_of.ring.add_dead(batches);
+        self.free_sub(index);
+        self.trim(outlet);
+        self.egress_recheck(outlet);
+        Ok(())
+    }
+
+    /// Takes a live subscription out of its topic's audience.
+    fn leave_audience(&mut self, index: u32) {
+        let sub = &mut self.peers.subs[index];
+        let (topic, place) = (sub.topic, sub.place);
+        sub.stage = Stage::Draining;
+        sub.place = NONE;
+        if sub.policy == Policy::Block {
+            self.note_hold(index);
+        }
+        let subs = &mut self.peers.subs;
+        let fan = self.fan.as_mut().filter(|fan| fan.topic == topic);
+        let served = fan.as_ref().map_or(0, |fan| fan.served);
+        let served =
+            self.topics[topic].leave(place, served, |moved, place| subs[moved].place = place);
+        if let Some(fan) = fan {
+            fan.served = served;
+        }
+        self.note_idle(topic);
+    }
+
+    /// Frees a subscription that has left once no slot names it.
+    pub(super) fn free_sub(&mut self, index: u32) {
+        if self.peers.free_sub(index) {
+            self.memory.discharge(SUB);
+        }
+    }
+
+    /// An outlet whose queue shrank without a write may have nothing left to write.
+    fn egress_recheck(&mut self, outlet: u32) {
+        if !self.peers.outlets[outlet].has_work() {
+            self.egress.forget(&mut self.peers.outlets, outlet);
+        }
+    }
+
+    /// Makes a dead slot behind the mark a tombstone and frees what it named.
+    pub(super) fn bury_dead(&mut self, outlet: u32, position: u64) {
+        let slot = self.peers.outlets[outlet].ring.bury(position, true);
+        self.memory.release(slot.message);
+        self.peers.subs[slot.sub].slots -= 1;
+        self.free_sub(slot.sub);
+    }
+
+    /// Rewrites a ring without its dead slots. Cost: O(slots), at most half of them live.
+    pub(super) fn compact(&mut self, outlet: u32) {
+        let ring = &self.peers.outlets[outlet].ring;
+        let (mark, end) = (ring.mark(), ring.end());
+        for position in mark..end {
+            let slot = self.peers.outlets[outlet].ring.at(position);
+            let data = !slot.is_tombstone() && !slot.is_control();
+            if data && self.peers.subs[slot.sub].is_dead(position) {
+                self.bury_dead(outlet, position);
+            }
+        }
+        let ring = &mut self.peers.outlets[outlet].ring;
+        let before = ring.len();
+        ring.compact(|slot| !slot.is_tombstone());
+        let freed = before - ring.len();
+        self.memory.discharge(SLOT * u64::from(freed));
+    }
+
+    /// We end the connection. `last` is its last frame, on its first outlet (may be empty): after
+    /// what waits, or (`Now`) right after a frame in mid-write and control frames, with what waits
+    /// dropped and counted. Its parked publish is refused. A flushed notice follows; then the
+    /// host closes the transport and says [`gone`](Self::gone). Cost: O(what waits).
+    pub fn close(&mut self, conn: ConnId, how: Close, last: Bytes) -> Result<(), Refusal> {
+        if self.peers.conn(conn)?.closing {
+            return Err(Refusal::never(Place::Table, Reason::Closed));
+        }
+        let index = conn.index;
+        self.peers.conns[index].closing = true;
+        self.end_parked_of(index);
+        self.pause_nothing(index);
+        let mut last = Some(last);
+        let mut next = self.peers.conns[index].outlets.front();
+        for _ in 0..self.peers.conns[index].outlets.len() {
+            let outlet = next.expect("the list is as long as it says");
+            self.detach_all(outlet);
+            self.peers.outlets[outlet].closing = true;
+            let lane = if how == Close::Now { Lane::First } else { Lane::InLine };
+            if how == Close::Now {
+                self.drop_waiting(outlet);
+            }
+            if let Some(frame) = last.take() {
+                self.push_control(outlet, frame, lane);
+            }
+            self.egress_recheck(outlet);
+            self.peers.conns[index].outlets.rotate(&mut self.peers.outlets);
+            next = self.peers.conns[index].outlets.front();
+        }
+        self.note_flushed(index);
+        Ok(())
+    }
+
+    /// The transport is gone: what waited or was in mid-write has left, a parked publish is
+    /// refused; admitted ones still run. Always the last call for a connection; a stale id is
+    /// ignored. Cost: O(its subscriptions and what waits).
+    pub fn gone(&mut self, conn: ConnId) {
+        if self.peers.conn(conn).is_err() {
+            return;
+        }
+        let index = conn.index;
+        self.peers.conns[index].closing = true;
+        self.peers.conns[index].flushed = true;
+        self.end_parked_of(index);
+        while let Some(outlet) = self.peers.conns[index].outlets.front() {
+            self.detach_all(outlet);
+            self.drain(outlet);
+            while let Some(sub) = self.peers.outlets[outlet].subs.front() {
+                debug_assert_eq!(self.peers.subs[sub].slots, 0, "an empty ring names nobody");
+                self.free_sub(sub);
+            }
+            self.egress.forget(&mut self.peers.outlets, outlet);
+            self.peers.remove_outlet(outlet);
+            self.memory.discharge(OUTLET);
+        }
+        let peers = &mut self.peers;
+        peers.untold.unlink_if(&mut peers.conns, index);
+        peers.conns.remove(index);
+        self.memory.discharge(CONN);
+    }
+
+    fn end_parked_of(&mut self, index: u32) {
+        let parked = self.peers.conns[index].parked;
+        if parked != NONE {
+            self.end_parked(parked, Refusal::never(Place::Schedule, Reason::Closed));
+        }
+    }
+
+    /// A closing connection is read until its peer closes: nothing pauses it any more.
+    fn pause_nothing(&mut self, index: u32) {
+        let paused = self.peers.conns[index].paused;
+        if paused != 0 {
+            self.pause(index, paused, false);
+        }
+    }
+
+    /// Takes all live subscriptions of an outlet out of their audiences.
+    fn detach_all(&mut self, outlet: u32) {
+        let mut next = self.peers.outlets[outlet].subs.front();
+        for _ in 0..self.peers.outlets[outlet].subs.len() {
+            let sub = next.expect("the list is as long as it says");
+            if self.peers.subs[sub].stage == Stage::Live {
+                self.leave_audience(sub);
+            }
+            let peers = &mut self.peers;
+            peers.outlets[outlet].subs.rotate(&mut peers.subs);
+            next = peers.outlets[outlet].subs.front();
+        }
+    }
+
+    /// Frees subscriptions that left and have no slot.
+    fn free_drained(&mut self, outlet: u32) {
+        for _ in 0..self.peers.outlets[outlet].subs.len() {
+            let peers = &mut self.peers;
+            let Some(sub) = peers.outlets[outlet].subs.front() else { return };
+            peers.outlets[outlet].subs.rotate(&mut peers.subs);
+            self.free_sub(sub);
+        }
+    }
+
+    /// Drops what is not taken, newest first.
+    fn drop_waiting(&mut self, outlet: u32) {
+        loop {
+            let ring = &mut self.peers.outlets[outlet].ring;
+            if ring.mark() == ring.end() {
+                break;
+            }
+            let position = ring.end() - 1;
+            self.end_slot(outlet, position, true);
+            self.peers.outlets[outlet].ring.pop_back();
+            self.memory.discharge(SLOT);
+        }
+        self.free_drained(outlet);
+    }
+
+    /// Empties an outlet whose transport is gone.
+    fn drain(&mut self, outlet: u32) {
+        while let Some(message) = self.peers.outlets[outlet].write.pop_first() {
+            self.memory.release(message);
+        }
+        loop {
+            let ring = &self.peers.outlets[outlet].ring;
+            if ring.is_empty() {
+                break;
+            }
+            self.end_slot(outlet, ring.base(), false);
+            self.peers.outlets[outlet].ring.pop();
+            self.memory.discharge(SLOT);
+        }
+    }
+
+    /// Ends what a slot holds, and makes it a tombstone: dropped by us, or left with the peer.
+    fn end_slot(&mut self, outlet: u32, position: u64, ours: bool) {
+        let ring = &mut self.peers.outlets[outlet].ring;
+        let is_taken = position < ring.mark();
+        let slot = ring.at(position);
+        if slot.is_tombstone() {
+            return;
+        }
+        if slot.is_control() {
+            ring.bury(position, false);
+            self.peers.outlets[outlet].write.control -= self.memory.get(slot.message).cost;
+            self.memory.release(slot.message);
+            return;
+        }
+        if self.peers.subs[slot.sub].is_dead(position) {
+            self.bury_dead(outlet, position);
+            return;
+        }
+        ring.bury(position, false);
+        self.uncount(outlet, slot, is_taken);
+        let held = self.memory.get(slot.message);
+        let (first, tally) = (held.first, held.tally);
+        if ours {
+            self.book_drop(slot.sub, (first, tally), Place::Egress, Reason::Closed);
+        } else {
+            let sub = &mut self.peers.subs[slot.sub];
+            let topic = &mut self.topics[sub.topic];
+            let page = Page { tenant: topic.tenant, topic: &mut topic.books, sub: &mut sub.books };
+            self.ledger.left(page, tally);
+        }
+        self.memory.release(slot.message);
+        self.free_sub(slot.sub);
+    }
+
+    fn uncount(&mut self, outlet: u32, slot: Slot, is_taken: bool) {
+        if !is_taken {
+            return self.forget_waiting(outlet, slot);
+        }
+        let cost = self.memory.get(slot.message).cost;
+        self.peers.outlets[outlet].taken.remove(cost);
+        let sub = &mut self.peers.subs[slot.sub];
+        sub.taken.remove(cost);
+        sub.slots -= 1;
+    }
+
+    /// Tells the host once when a closing connection has nothing left to write.
+    pub(super) fn note_flushed(&mut self, index: u32) {
+        let conn = &self.peers.conns[index];
+        if !conn.closing || conn.flushed {
+            return;
+        }
+        let mut outlets = conn.outlets.iter(&self.peers.outlets);
+        if outlets.any(|outlet| self.peers.outlets[outlet].has_work()) {
+            return;
+        }
+        self.peers.conns[index].flushed = true;
+        let conn = self.peers.conn_id(index);
+        self.notices.push_back(Notice::Flushed { conn });
+    }
+}

@@ -1,0 +1,189 @@
+//! Checkpoints 3 and 4 as one decision: room first, then everything at once, or nothing.
+
+use super::{Broker, Message};
+use crate::id::{ConnId, Ticket, TopicId};
+use crate::ledger::Tally;
+use crate::memory::cost;
+use crate::notice::Notice;
+use crate::peers::PAUSE_PARKED;
+use crate::schedule::Job;
+use crate::shed::Band;
+use crate::slab::NONE;
+use crate::verdict::{Ack, Place, Reason, Refusal, Verdict};
+
+/// The most records of a batch.
+const MAX_RECORDS: u32 = 4096;
+/// Advice while the shard is saturated.
+const SATURATED_RETRY_MS: u16 = 1_000;
+
+impl Broker {
+    /// Publishes a batch. `conn` is the source; it must not be paused. Cost: O(1).
+    pub fn publish(&mut self, conn: ConnId, topic: TopicId, message: Message) -> Verdict {
+        let Ok(peer) = self.peers.conn(conn) else { return Verdict::Refused(Refusal::GONE) };
+        let (tenant, closing, busy) = (peer.tenant, peer.closing, peer.parked != NONE);
+        let tally =
+            Tally { records: u64::from(message.records), bytes: message.frame.len() as u64 };
+        self.ledger.offered(tenant, tally);
+        let barred = if closing {
+            Some(Refusal::never(Place::Admission, Reason::Closed))
+        } else if busy {
+            Some(Refusal::after(Place::Schedule, Reason::Busy, SATURATED_RETRY_MS))
+        } else {
+            self.unfit(tenant, topic, &message)
+        };
+        if let Some(why) = barred {
+            return self.turn_away(conn, message.ack, tally, why);
+        }
+        self.update_band();
+        let price = cost(tally.bytes, tally.records);
+        match self.room_for(conn.index, 1, price) {
+            Ok(()) => Verdict::Queued(self.admit(conn, topic.index, message, tally)),
+            Err(_) if self.waits(message.ack) => {
+                Verdict::Parked(self.park(conn, topic.index, message, tally))
+            }
+            Err(why) => self.turn_away(conn, message.ack, tally, why),
+        }
+    }
+
+    /// Why a message can never be published as it is, if so.
+    fn unfit(&self, tenant: u32, topic: TopicId, message: &Message) -> Option<Refusal> {
+        let Ok(index) = self.topic_index(topic) else { return Some(Refusal::GONE) };
+        if self.topics[index].tenant != tenant {
+            return Some(Refusal::never(Place::Table, Reason::NotAllowed));
+        }
+        let bytes = message.frame.len() as u64;
+        let fits = bytes <= self.limits.max_frame_bytes
+            && (1..=MAX_RECORDS).contains(&message.records)
+            && self.admission.can_ever_fit(cost(bytes, u64::from(message.records)));
+        (!fits).then_some(Refusal::never(Place::Admission, Reason::Oversize))
+    }
+
+    /// Whether `jobs` publishes of one record and `bytes` frame bytes in all would be admitted
+    /// now. For calls that name several topics: ask once, then publish each. Cost: O(1).
+    pub fn room(&self, conn: ConnId, jobs: u32, bytes: u64) -> Result<(), Refusal> {
+        self.peers.conn(conn)?;
+        let price = cost(0, 1) * u64::from(jobs) + bytes;
+        if !self.admission.can_ever_fit(price) {
+            return Err(Refusal::never(Place::Admission, Reason::Oversize));
+        }
+        self.room_for(conn.index, jobs, price)
+    }
+
+    fn room_for(&self, conn: u32, jobs: u32, price: u64) -> Result<(), Refusal> {
+        if self.bands.band() == Band::Saturated {
+            return Err(Refusal::after(Place::Memory, Reason::Saturated, SATURATED_RETRY_MS));
+        }
+        let peer = &self.peers.conns[conn];
+        self.schedule.room(peer.tenant, jobs)?;
+        self.admission.room(peer.tenant, peer.inflight, price)
+    }
+
+    const fn waits(&self, ack: Ack) -> bool {
+        match ack {
+            Ack::None => self.limits.unacked_waits(),
+            Ack::Now => false,
+            Ack::Wait => true,
+        }
+    }
+
+    fn admit(&mut self, conn: ConnId, topic: u32, message: Message, tally: Tally) -> Ticket {
+        let mut job = self.job(conn, topic, message, tally);
+        let price = self.memory.get(job.message).cost;
+        let peer = &mut self.peers.conns[conn.index];
+        job.permit = Some(self.admission.take(peer.tenant, &mut peer.inflight, price));
+        self.ledger.admitted(peer.tenant, tally);
+        let index = self.schedule.push(job);
+        self.note_idle(topic);
+        self.ticket(index)
+    }
+
+    fn park(&mut self, conn: ConnId, topic: u32, message: Message, tally: Tally) -> Ticket {
+        let job = self.job(conn, topic, message, tally);
+        let index = self.schedule.park(job, self.now);
+        let peer = &mut self.peers.conns[conn.index];
+        peer.parked = index;
+        self.ledger.parked(peer.tenant, tally);
+        self.pause(conn.index, PAUSE_PARKED, true);
+        self.note_idle(topic);
+        self.ticket(index)
+    }
+
+    fn job(&mut self, conn: ConnId, topic: u32, message: Message, tally: Tally) -> Job {
+        let held = self.memory.hold(message.frame, tally.records, self.now);
+        let mut job = Job::new(conn, topic, held, tally, message.ack);
+        job.except = message.except;
+        job
+    }
+
+    fn ticket(&self, index: u32) -> Ticket {
+        Ticket { index, generation: self.schedule.generation(index) }
+    }
+
+    /// No: answered if the publish is acked, else shed and told in the next shed notice.
+    fn turn_away(&mut self, conn: ConnId, ack: Ack, tally: Tally, why: Refusal) -> Verdict {
+        let peer = &mut self.peers.conns[conn.index];
+        if ack != Ack::None {
+            self.ledger.refused(peer.tenant, why, tally);
+            return Verdict::Refused(why);
+        }
+        self.ledger.shed(peer.tenant, why, tally);
+        peer.shed += tally.records;
+        if !peer.untold_is_linked() {
+            self.peers.untold.push_back(&mut self.peers.conns, conn.index);
+        }
+        Verdict::Shed(why)
+    }
+
+    /// Room came free: admits parked publishes, in rotation between tenants.
+    /// Cost: O(admitted + tenants with parked publishes); none when nothing is parked.
+    pub(super) fn serve_parked(&mut self) {
+        let mut passed = 0;
+        while passed < self.schedule.parked_tenants() && self.schedule.has_slot() {
+            let Some(index) = self.schedule.next_parked() else { return };
+            if self.bands.band() == Band::Saturated {
+                return;
+            }
+            let job = self.schedule.job(index);
+            let (conn, tally) = (job.conn.index, job.tally);
+            let price = self.memory.get(job.message).cost;
+            self.schedule.rotate_parked();
+            let peer = &mut self.peers.conns[conn];
+            if self.admission.room(peer.tenant, peer.inflight, price).is_err() {
+                passed += 1;
+                continue;
+            }
+            passed = 0;
+            let permit = self.admission.take(peer.tenant, &mut peer.inflight, price);
+            peer.parked = NONE;
+            let tenant = peer.tenant;
+            self.memory.admit(self.schedule.job(index).message, self.now);
+            self.schedule.unpark(index, permit);
+            self.ledger.unparked(tenant, tally);
+            self.ledger.admitted(tenant, tally);
+            self.pause(conn, PAUSE_PARKED, false);
+        }
+    }
+
+    /// A parked publish waited its full time.
+    pub(super) fn expire(&mut self, index: u32) {
+        let why = Refusal::after(Place::Schedule, Reason::Deadline, SATURATED_RETRY_MS);
+        let ticket = self.ticket(index);
+        let conn = self.end_parked(index, why);
+        self.notices.push_back(Notice::Failed { conn, ticket, why });
+        self.pause(conn.index, PAUSE_PARKED, false);
+    }
+
+    /// Ends a parked publish without room. Its tenant's later ones may fit now.
+    pub(super) fn end_parked(&mut self, index: u32, why: Refusal) -> ConnId {
+        let job = self.schedule.cancel(index);
+        self.memory.release(job.message);
+        let peer = &mut self.peers.conns[job.conn.index];
+        peer.parked = NONE;
+        let tenant = peer.tenant;
+        self.ledger.unparked(tenant, job.tally);
+        self.ledger.refused(tenant, why, job.tally);
+        self.note_idle(job.topic);
+        self.serve_parked();
+        job.conn
+    }
+}

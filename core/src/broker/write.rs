@@ -1,0 +1,385 @@
+//! From queues to transports: checkpoint 6. Offers, their frames, and settling them.
+
+use super::{Broker, Lane, Offer};
+use crate::id::OutletId;
+use crate::ledger::{Page, Tally};
+use crate::memory::Memory;
+use crate::notice::Notice;
+use crate::peers::{Outlet, SLOT, Stage};
+use crate::verdict::{Place, Reason, Refusal};
+use crate::writer::{Offered, Progress, State};
+use bytes::Bytes;
+
+/// The most control frames one offer hands out.
+const MAX_FIRSTS: u32 = 64;
+
+/// The frames of an open offer, see [`Broker::frames`].
+#[derive(Debug)]
+pub struct Frames<'a> {
+    memory: &'a Memory,
+    outlet: Option<&'a Outlet>,
+    firsts: u32,
+    /// Control frames, and slots, that were handed out.
+    first: u32,
+    line: u32,
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let outlet = self.outlet?;
+        let write = &outlet.write;
+        let rest = write.out(Lane::InLine);
+        let begun = rest > 0 && self.line == 0;
+        if !begun && self.first < self.firsts {
+            let out = if self.first == 0 { write.out(Lane::First) } else { 0 };
+            let message = write.first_at(self.first)?;
+            self.first += 1;
+            return Some(tail(&self.memory.get(message).frame, out));
+        }
+        while self.line < outlet.ring.taken() {
+            let slot = outlet.ring.at(outlet.ring.base() + u64::from(self.line));
+            self.line += 1;
+            if !slot.is_tombstone() {
+                let out = if begun { rest } else { 0 };
+                return Some(tail(&self.memory.get(slot.message).frame, out));
+            }
+        }
+        None
+    }
+}
+
+fn tail(frame: &Bytes, out: u64) -> &[u8] {
+    &frame[usize::try_from(out).expect("a frame is in memory")..]
+}
+
+impl Broker {
+    /// Who writes now, and how much. `None` while a notice waits.
+    pub(super) fn poll_ready(&mut self) -> Option<Offer> {
+        loop {
+            if !self.notices.is_empty() || !self.peers.untold.is_empty() {
+                return None;
+            }
+            let index = self.egress.next(&mut self.peers.outlets)?;
+            self.tell_due(index);
+            if !self.notices.is_empty() {
+                self.settled(index, 0);
+                return None;
+            }
+            let offered = self.compose(index);
+            if offered.bytes > 0 {
+                self.peers.outlets[index].write.offered = offered;
+                let outlet = self.peers.outlet_id(index);
+                return Some(Offer { outlet, bytes: offered.bytes });
+            }
+            self.settled(index, 0);
+        }
+    }
+
+    /// Tells the gaps of subscriptions that have nothing left to write.
+    fn tell_due(&mut self, outlet: u32) {
+        while let Some(index) = self.peers.outlets[outlet].due.pop_front(&mut self.peers.subs) {
+            if self.peers.subs[index].is_drained() {
+                self.tell_gaps(index, u64::MAX);
+            }
+        }
+    }
+
+    /// Decides which frames go now and takes them. No bytes: there is a gap to tell first, or
+    /// nothing but dead slots.
+    fn compose(&mut self, index: u32) -> Offered {
+        let outlet = &self.peers.outlets[index];
+        let mut offered = Offered::default();
+        if outlet.write.out(Lane::InLine) > 0 {
+            let front = outlet.ring.at(outlet.ring.base());
+            offered.bytes = self.frame_len(front.message) - outlet.write.out(Lane::InLine);
+        }
+        for message in outlet.write.firsts().take(MAX_FIRSTS as usize) {
+            if offered.bytes >= self.limits.offer_bytes {
+                break;
+            }
+            let out = if offered.firsts == 0 { outlet.write.out(Lane::First) } else { 0 };
+            offered.bytes += self.frame_len(message) - out;
+            offered.firsts += 1;
+        }
+        let mut batches = 0;
+        while batches < self.limits.offer_batches && offered.bytes < self.limits.offer_bytes {
+            match self.take_one(index, offered.bytes == 0) {
+                Some(bytes) => offered.bytes += bytes,
+                None => break,
+            }
+            batches += 1;
+        }
+        offered
+    }
+
+    fn frame_len(&self, message: u32) -> u64 {
+        self.memory.get(message).frame.len() as u64
+    }
+
+    /// Takes the next live slot of an outlet into its offer; returns its bytes. `None` at the end
+    /// of the queue or before a gap; the gap is told now if nothing goes `first`.
+    fn take_one(&mut self, index: u32, first: bool) -> Option<u64> {
+        loop {
+            let outlet = &mut self.peers.outlets[index];
+            let position = outlet.ring.mark();
+            if position == outlet.ring.end() {
+                return None;
+            }
+            let slot = outlet.ring.at(position);
+            if slot.is_tombstone() {
+                self.skip_dead(index);
+                continue;
+            }
+            let held = self.memory.get(slot.message);
+            if slot.is_control() {
+                outlet.ring.take_one();
+                return Some(held.frame.len() as u64);
+            }
+            let sub = &mut self.peers.subs[slot.sub];
+            if sub.is_dead(position) {
+                self.bury_dead(index, position);
+                continue;
+            }
+            if sub.gaps.before(held.first) {
+                if first {
+                    self.tell_gaps(slot.sub, held.first);
+                }
+                return None;
+            }
+            outlet.ring.take_one();
+            outlet.waiting.remove(held.cost);
+            outlet.taken.add(held.cost);
+            sub.waiting.remove(held.cost);
+            sub.taken.add(held.cost);
+            return Some(held.frame.len() as u64);
+        }
+    }
+
+    /// Tells the gaps of a subscription that begin before the record `first`.
+    fn tell_gaps(&mut self, index: u32, first: u64) {
+        let sub = self.peers.sub_id(index);
+        while let Some(gap) = self.peers.subs[index].gaps.take_before(first) {
+            self.notices.push_back(Notice::Gap { sub, gap });
+        }
+    }
+
+    /// Passes over a tombstone at the mark.
+    fn skip_dead(&mut self, index: u32) {
+        let ring = &mut self.peers.outlets[index].ring;
+        if ring.taken() == 0 {
+            ring.pop();
+            self.memory.discharge(SLOT);
+        } else {
+            ring.take_one();
+        }
+    }
+
+    /// The bytes of an open offer, in order: borrowed slices, no copy and no clone. The first may
+    /// be the rest of a frame. Cost: O(frames).
+    pub fn frames(&self, offer: Offer) -> Frames<'_> {
+        let outlet = self.peers.outlet(offer.outlet).ok();
+        let firsts = outlet.map_or(0, |outlet| outlet.write.offered.firsts);
+        Frames { memory: &self.memory, outlet, firsts, first: 0, line: 0 }
+    }
+
+    /// Settles an offer: the transport accepted `bytes`. Fewer than offered, and the outlet
+    /// refuses until [`writable`](Self::writable); the frame in mid-write is pinned and the rest
+    /// goes back to the queue. A stale outlet is ignored. Cost: O(frames of the offer).
+    ///
+    /// # Panics
+    /// When the outlet has no open offer, or more was accepted than offered.
+    pub fn sent(&mut self, offer: Offer, bytes: u64) {
+        let index = offer.outlet.index;
+        let Ok(outlet) = self.peers.outlet(offer.outlet) else { return };
+        let write = &outlet.write;
+        assert!(write.state == State::Offered, "an offer is settled once");
+        let Offered { firsts, bytes: most } = write.offered;
+        assert!(bytes <= most, "no transport accepts more than it is offered");
+        let mut accepted = bytes;
+        let mut delivered = Tally::ZERO;
+        let begun = outlet.write.out(Lane::InLine) > 0;
+        let mut whole = !begun || self.finish_line(index, &mut accepted, &mut delivered);
+        for _ in 0..firsts {
+            whole = whole && self.finish_first(index, &mut accepted);
+        }
+        while whole && self.peers.outlets[index].ring.taken() > 0 {
+            whole = self.finish_line(index, &mut accepted, &mut delivered);
+        }
+        if !whole {
+            self.give_back(index);
+        }
+        let outlet = &mut self.peers.outlets[index];
+        outlet.write.refusing = bytes < most;
+        self.ledger.delivered(outlet.tenant, delivered);
+        self.settled(index, bytes);
+    }
+
+    /// An outlet's turn is over.
+    fn settled(&mut self, index: u32, bytes: u64) {
+        self.egress.settle(&mut self.peers.outlets, index, bytes);
+        let outlet = &self.peers.outlets[index];
+        let (conn, closing) = (outlet.conn, outlet.closing);
+        if outlet.write.control_full {
+            self.note_control(index);
+        }
+        if closing {
+            self.note_flushed(conn);
+        }
+    }
+
+    /// Spends accepted bytes on the front control frame. False when it is not finished.
+    fn finish_first(&mut self, index: u32, accepted: &mut u64) -> bool {
+        let write = &mut self.peers.outlets[index].write;
+        let message = write.firsts().next().expect("the offer counted it");
+        let held = self.memory.get(message);
+        let (frame, cost) = (held.frame.len() as u64, held.cost);
+        if write.spend(Lane::First, frame, accepted) != Progress::Finished {
+            return false;
+        }
+        write.pop_first();
+        write.control -= cost;
+        self.memory.release(message);
+        true
+    }
+
+    /// Spends accepted bytes on the front slot. False when it is not finished.
+    fn finish_line(&mut self, index: u32, accepted: &mut u64, delivered: &mut Tally) -> bool {
+        let outlet = &mut self.peers.outlets[index];
+        let slot = outlet.ring.front().expect("a taken slot is in the ring");
+        if slot.is_tombstone() {
+            outlet.ring.pop();
+            self.memory.discharge(SLOT);
+            return true;
+        }
+        let held = self.memory.get(slot.message);
+        let (frame, cost, tally) = (held.frame.len() as u64, held.cost, held.tally);
+        if outlet.write.spend(Lane::InLine, frame, accepted) != Progress::Finished {
+            return false;
+        }
+        outlet.ring.pop();
+        self.memory.discharge(SLOT);
+        if slot.is_control() {
+            outlet.write.control -= cost;
+            self.memory.release(slot.message);
+            return true;
+        }
+        outlet.taken.remove(cost);
+        let sub = &mut self.peers.subs[slot.sub];
+        sub.taken.remove(cost);
+        sub.slots -= 1;
+        sub.books.deliver(tally);
+        self.topics[sub.topic].books.deliver(tally);
+        *delivered += tally;
+        self.memory.release(slot.message);
+        self.after_delivery(slot.sub);
+        true
+    }
+
+    /// A subscription has one batch less: it may hold its topic no longer, have a gap to be told,
+    /// or be gone for good.
+    fn after_delivery(&mut self, index: u32) {
+        let sub = &self.peers.subs[index];
+        if sub.holds {
+            self.note_hold(index);
+        } else if sub.stage != Stage::Live {
+            self.free_sub(index);
+            return;
+        }
+        if !self.peers.subs[index].gaps.is_empty() {
+            self.peers.note_due(index);
+        }
+    }
+
+    /// What was taken and not begun goes back to the queue.
+    fn give_back(&mut self, index: u32) {
+        let outlet = &mut self.peers.outlets[index];
+        let keep = u32::from(outlet.write.out(Lane::InLine) > 0);
+        let (from, to) = (outlet.ring.base() + u64::from(keep), outlet.ring.mark());
+        outlet.ring.give_back(keep);
+        for position in from..to {
+            let outlet = &mut self.peers.outlets[index];
+            let slot = outlet.ring.at(position);
+            if slot.is_tombstone() || slot.is_control() {
+                continue;
+            }
+            let held = self.memory.get(slot.message);
+            let (cost, tally) = (held.cost, held.tally);
+            outlet.taken.remove(cost);
+            let sub = &mut self.peers.subs[slot.sub];
+            sub.taken.remove(cost);
+            if matches!(sub.stage, Stage::Left(_)) {
+                outlet.ring.bury(position, false);
+                sub.slots -= 1;
+                let topic = &mut self.topics[sub.topic];
+                let tenant = topic.tenant;
+                let page = Page { tenant, topic: &mut topic.books, sub: &mut sub.books };
+                self.ledger.left(page, tally);
+                self.memory.release(slot.message);
+                self.free_sub(slot.sub);
+                continue;
+            }
+            outlet.waiting.add(cost);
+            sub.waiting.add(cost);
+        }
+    }
+
+    /// The transport takes bytes again. A stale outlet is ignored. Cost: O(1).
+    pub fn writable(&mut self, outlet: OutletId) {
+        if self.peers.outlet(outlet).is_ok() {
+            self.peers.outlets[outlet.index].write.refusing = false;
+            self.egress.wake(&mut self.peers.outlets, outlet.index);
+        }
+    }
+
+    /// For hosts that wait: the transport took nothing of the outlet's open offer, which stays
+    /// open. Cost: O(1).
+    pub fn refused(&mut self, outlet: OutletId) {
+        if self.peers.outlet(outlet).is_ok_and(|outlet| outlet.write.state == State::Offered) {
+            self.peers.outlets[outlet.index].write.refusing = true;
+        }
+    }
+
+    /// Queues control bytes: one whole frame, never dropped. When more than half of the reserve
+    /// is used, the connection is paused; a frame that finds no room in it condemns the
+    /// connection (a close notice follows), but one larger than the reserve goes alone.
+    /// Cost: O(1).
+    pub fn send(&mut self, outlet: OutletId, frame: Bytes, lane: Lane) -> Result<(), Refusal> {
+        let index = outlet.index;
+        let conn = self.peers.outlet(outlet)?.conn;
+        let peer = &self.peers.conns[conn];
+        if peer.closing || peer.condemned {
+            return Err(Refusal::never(Place::Egress, Reason::Closed));
+        }
+        let used = self.peers.outlets[index].write.control;
+        let price = crate::memory::cost(frame.len() as u64, 0);
+        if used > 0 && used + price > self.limits.control_reserve_bytes {
+            let why = Refusal::never(Place::Egress, Reason::Limit);
+            self.peers.conns[conn].condemned = true;
+            let conn = self.peers.conn_id(conn);
+            self.notices.push_back(Notice::Close { conn, why });
+            return Err(why);
+        }
+        self.push_control(index, frame, lane);
+        self.note_control(index);
+        Ok(())
+    }
+
+    pub(super) fn push_control(&mut self, index: u32, frame: Bytes, lane: Lane) {
+        if frame.is_empty() {
+            return;
+        }
+        let message = self.memory.hold(frame, 0, self.now);
+        let outlet = &mut self.peers.outlets[index];
+        outlet.write.control += self.memory.get(message).cost;
+        match lane {
+            Lane::First => outlet.write.push_first(message),
+            Lane::InLine => {
+                outlet.ring.push(crate::ring::Slot { message, sub: crate::slab::NONE });
+                self.memory.charge(SLOT);
+            }
+        }
+        self.egress.wake(&mut self.peers.outlets, index);
+    }
+}

@@ -1,0 +1,284 @@
+//! Who is connected: connections, their outlets and their subscriptions, as tables.
+
+use crate::id::{ConnId, OutletId, SubId};
+use crate::lag::{Gaps, Load};
+use crate::ledger::SubBooks;
+use crate::list::{Link, List, node};
+use crate::ring::{Ring, Slot};
+use crate::slab::{NONE, Slab};
+use crate::verdict::{Policy, Refusal};
+use crate::writer::Write;
+
+/// What kind of pipe an outlet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pipe {
+    /// One order and one byte limit (`high_water_bytes`) over many subscriptions: a WebSocket.
+    /// Takes `DropOld` and `DropNew` subscriptions.
+    Shared,
+    /// One subscription with limits of its own: a QUIC stream.
+    Single,
+}
+
+/// Why reading from a connection is paused; bits, since both can hold.
+pub(crate) const PAUSE_PARKED: u8 = 1;
+pub(crate) const PAUSE_CONTROL: u8 = 2;
+
+/// A peer's transport connection.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) tenant: u32,
+    /// In-flight publish bytes (checkpoint 3).
+    pub(crate) inflight: u64,
+    /// Its one parked publish, or `NONE`.
+    pub(crate) parked: u32,
+    pub(crate) paused: u8,
+    /// We are ending it; the flushed notice is due when its outlets are empty.
+    pub(crate) closing: bool,
+    pub(crate) flushed: bool,
+    /// The core asked the host to close it.
+    pub(crate) condemned: bool,
+    /// Records shed and not told yet.
+    pub(crate) shed: u64,
+    pub(crate) outlets: List<OfConn>,
+    pub(crate) untold: Link,
+}
+
+/// One ordered pipe to a peer.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    pub(crate) conn: u32,
+    /// Its connection's, so that a write need not look there.
+    pub(crate) tenant: u32,
+    /// Its connection is closing: the flushed notice is due when all is written.
+    pub(crate) closing: bool,
+    pub(crate) pipe: Pipe,
+    pub(crate) ring: Ring,
+    /// Data waiting behind the mark, and data that is taken.
+    pub(crate) waiting: Load,
+    pub(crate) taken: Load,
+    pub(crate) write: Write,
+    pub(crate) subs: List<OfOutlet>,
+    /// Subscriptions with untold gaps and nothing waiting.
+    pub(crate) due: List<Due>,
+    pub(crate) ready: Link,
+    of_conn: Link,
+}
+
+/// One subscription of one outlet to one topic.
+#[derive(Debug)]
+pub(crate) struct Sub {
+    pub(crate) outlet: u32,
+    pub(crate) topic: u32,
+    /// The first sequence number it gets.
+    pub(crate) start: u64,
+    /// Where it is in the topic's audience.
+    pub(crate) place: u32,
+    pub(crate) policy: Policy,
+    pub(crate) stage: Stage,
+    /// Counted in its topic's `holding`.
+    pub(crate) holds: bool,
+    pub(crate) waiting: Load,
+    pub(crate) taken: Load,
+    pub(crate) limit: Load,
+    /// Slots in the ring that name it, dead ones too.
+    pub(crate) slots: u32,
+    pub(crate) books: SubBooks,
+    pub(crate) gaps: Gaps,
+    of_outlet: Link,
+    due: Link,
+}
+
+/// A subscription's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// In the audience.
+    Live,
+    /// Out of the audience; what is queued is still delivered.
+    Draining,
+    /// Its slots from this ring position on are dead.
+    Left(u64),
+}
+
+#[derive(Debug)]
+pub(crate) struct OfConn;
+#[derive(Debug)]
+pub(crate) struct OfOutlet;
+#[derive(Debug)]
+pub(crate) struct Due;
+#[derive(Debug)]
+pub(crate) struct Untold;
+/// Outlets that have something to write; the two lists of checkpoint 6 share one link.
+#[derive(Debug)]
+pub(crate) struct Ready;
+
+node!(OfConn, Outlet, of_conn);
+node!(OfOutlet, Sub, of_outlet);
+node!(Due, Sub, due);
+node!(Untold, Conn, untold);
+node!(Ready, Outlet, ready);
+
+impl Conn {
+    pub(crate) fn new(tenant: u32) -> Self {
+        Self {
+            tenant,
+            inflight: 0,
+            parked: NONE,
+            paused: 0,
+            closing: false,
+            flushed: false,
+            condemned: false,
+            shed: 0,
+            outlets: List::default(),
+            untold: Link::default(),
+        }
+    }
+
+    pub(crate) const fn untold_is_linked(&self) -> bool {
+        self.untold.is_linked()
+    }
+}
+
+impl Outlet {
+    pub(crate) fn new(conn: u32, tenant: u32, pipe: Pipe) -> Self {
+        Self {
+            conn,
+            tenant,
+            closing: false,
+            pipe,
+            ring: Ring::default(),
+            waiting: Load::default(),
+            taken: Load::default(),
+            write: Write::default(),
+            subs: List::default(),
+            due: List::default(),
+            ready: Link::default(),
+            of_conn: Link::default(),
+        }
+    }
+
+    /// Whether there is anything to write or to tell.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.ring.is_empty() || self.write.has_first() || !self.due.is_empty()
+    }
+}
+
+impl Sub {
+    pub(crate) fn new(outlet: u32, topic: u32, policy: Policy, limit: Load) -> Self {
+        Self {
+            outlet,
+            topic,
+            start: 0,
+            place: NONE,
+            policy,
+            stage: Stage::Live,
+            holds: false,
+            waiting: Load::default(),
+            taken: Load::default(),
+            limit,
+            slots: 0,
+            books: SubBooks::default(),
+            gaps: Gaps::default(),
+            of_outlet: Link::default(),
+            due: Link::default(),
+        }
+    }
+
+    /// Whether nothing of it is queued or taken.
+    pub(crate) const fn is_drained(&self) -> bool {
+        self.waiting.batches == 0 && self.taken.batches == 0
+    }
+
+    /// Whether its slot at a ring position is dead.
+    pub(crate) const fn is_dead(&self, position: u64) -> bool {
+        matches!(self.stage, Stage::Left(from) if position >= from)
+    }
+}
+
+/// Bytes charged for a table entry, and for a slot of a ring.
+pub(crate) const CONN: u64 = size_of::<Conn>() as u64;
+pub(crate) const OUTLET: u64 = size_of::<Outlet>() as u64;
+pub(crate) const SUB: u64 = size_of::<Sub>() as u64;
+pub(crate) const SLOT: u64 = size_of::<Slot>() as u64;
+
+const _: () = assert!(SUB <= 256 && OUTLET <= 320);
+
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    pub(crate) conns: Slab<Conn>,
+    pub(crate) outlets: Slab<Outlet>,
+    pub(crate) subs: Slab<Sub>,
+    /// Connections with shed records they were not told of.
+    pub(crate) untold: List<Untold>,
+}
+
+impl Peers {
+    pub(crate) fn conn(&self, id: ConnId) -> Result<&Conn, Refusal> {
+        self.conns.get(id.index, id.generation).ok_or(Refusal::GONE)
+    }
+
+    pub(crate) fn outlet(&self, id: OutletId) -> Result<&Outlet, Refusal> {
+        self.outlets.get(id.index, id.generation).ok_or(Refusal::GONE)
+    }
+
+    /// A subscription that has not left.
+    pub(crate) fn sub(&self, id: SubId) -> Result<&Sub, Refusal> {
+        let sub = self.subs.get(id.index, id.generation).ok_or(Refusal::GONE)?;
+        if sub.stage == Stage::Live { Ok(sub) } else { Err(Refusal::GONE) }
+    }
+
+    pub(crate) fn conn_id(&self, index: u32) -> ConnId {
+        ConnId { index, generation: self.conns.generation(index) }
+    }
+
+    pub(crate) fn outlet_id(&self, index: u32) -> OutletId {
+        OutletId { index, generation: self.outlets.generation(index) }
+    }
+
+    pub(crate) fn sub_id(&self, index: u32) -> SubId {
+        SubId { index, generation: self.subs.generation(index) }
+    }
+
+    pub(crate) fn add_outlet(&mut self, conn: u32, pipe: Pipe) -> OutletId {
+        let index = self.outlets.insert(Outlet::new(conn, self.conns[conn].tenant, pipe)).0;
+        self.conns[conn].outlets.push_back(&mut self.outlets, index);
+        self.outlet_id(index)
+    }
+
+    pub(crate) fn remove_outlet(&mut self, index: u32) {
+        let conn = self.outlets[index].conn;
+        self.conns[conn].outlets.unlink(&mut self.outlets, index);
+        let outlet = self.outlets.remove(index);
+        debug_assert!(outlet.ring.is_empty() && outlet.subs.is_empty(), "only empty outlets go");
+    }
+
+    pub(crate) fn add_sub(&mut self, sub: Sub) -> u32 {
+        let outlet = sub.outlet;
+        let index = self.subs.insert(sub).0;
+        self.outlets[outlet].subs.push_back(&mut self.subs, index);
+        index
+    }
+
+    /// Frees a subscription that has left and that no slot names any more.
+    pub(crate) fn free_sub(&mut self, index: u32) -> bool {
+        let sub = &self.subs[index];
+        if sub.stage == Stage::Live || sub.slots > 0 {
+            return false;
+        }
+        let outlet = sub.outlet;
+        debug_assert!(sub.books.lag.is_zero(), "a subscription without slots has no lag");
+        self.outlets[outlet].due.unlink_if(&mut self.subs, index);
+        self.outlets[outlet].subs.unlink(&mut self.subs, index);
+        self.subs.remove(index);
+        true
+    }
+
+    /// A subscription with nothing left to write is told its gaps next.
+    pub(crate) fn note_due(&mut self, index: u32) {
+        let sub = &self.subs[index];
+        if sub.gaps.is_empty() || !sub.is_drained() || sub.due.is_linked() {
+            return;
+        }
+        let outlet = sub.outlet;
+        self.outlets[outlet].due.push_back(&mut self.subs, index);
+    }
+}

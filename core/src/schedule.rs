@@ -1,0 +1,458 @@
+//! Checkpoint 4, schedule: queued publish jobs, shared between tenants by deficit round robin
+//! (Shreedhar and Varghese, "Efficient fair queueing using deficit round robin", SIGCOMM 1995).
+//!
+//! Question:  is there a slot for this job, and whose job runs next?
+//! Invariant: 0 <= deficit < quantum * weight + dearest job; jobs of one topic run in arrival
+//!            order; a tenant is in the rotation exactly while one of its lanes can run.
+//! When full: the caller gets `queue_full`; by the publish's mode it is shed, refused or parked,
+//!            and a parked job is admitted in the same fair rotation before any fresh one.
+//! Proof:     `equal_shares_of_cost_whatever_the_shape`, `a_dear_job_is_granted_without_spinning`,
+//!            `a_held_topic_stops_only_its_lane`, `a_parked_job_is_not_overtaken`,
+//!            `books_close_under_random_operations`, `conservation`.
+
+use crate::id::{ConnId, OutletId};
+use crate::lease::Permit;
+use crate::ledger::Tally;
+use crate::limits::Limits;
+use crate::list::{Link, List, node};
+use crate::slab::Slab;
+use crate::time::Instant;
+use crate::timer::{Timed, Timers};
+use crate::verdict::{Ack, Place, Reason, Refusal};
+use core::time::Duration;
+
+/// One publish on its way to its topic.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) conn: ConnId,
+    pub(crate) topic: u32,
+    pub(crate) message: u32,
+    pub(crate) tally: Tally,
+    pub(crate) ack: Ack,
+    pub(crate) except: Option<OutletId>,
+    /// Invariant: none exactly while the job is parked.
+    pub(crate) permit: Option<Permit>,
+    /// In its lane, or in its tenant's parked line.
+    link: Link,
+    timer: Link,
+    deadline: Instant,
+}
+
+impl Job {
+    pub(crate) fn new(conn: ConnId, topic: u32, message: u32, tally: Tally, ack: Ack) -> Self {
+        Self {
+            conn,
+            topic,
+            message,
+            tally,
+            ack,
+            except: None,
+            permit: None,
+            link: Link::default(),
+            timer: Link::default(),
+            deadline: Instant::NEVER,
+        }
+    }
+}
+
+/// The jobs of one topic.
+#[derive(Debug)]
+struct Lane {
+    tenant: u32,
+    jobs: List<InLane>,
+    /// Queued and parked jobs.
+    pending: u32,
+    /// A subscription under `block` is at its limit.
+    held: bool,
+    link: Link,
+}
+
+/// The jobs of one tenant.
+#[derive(Debug)]
+struct Line {
+    weight: u64,
+    deficit: u64,
+    /// This visit's quantum was added.
+    granted: bool,
+    /// Queued jobs, in runnable and held lanes.
+    queued: u32,
+    lanes: List<Runnable>,
+    parked: List<Parked>,
+    active: Link,
+    waiting: Link,
+}
+
+#[derive(Debug)]
+struct InLane;
+#[derive(Debug)]
+struct Parked;
+#[derive(Debug)]
+struct Wait;
+#[derive(Debug)]
+struct Runnable;
+#[derive(Debug)]
+struct Active;
+#[derive(Debug)]
+struct HasParked;
+
+node!(InLane, Job, link);
+node!(Parked, Job, link);
+node!(Wait, Job, timer);
+node!(Runnable, Lane, link);
+node!(Active, Line, active);
+node!(HasParked, Line, waiting);
+
+impl Timed<Wait> for Job {
+    fn deadline(&self) -> Instant {
+        self.deadline
+    }
+    fn set_deadline(&mut self, at: Instant) {
+        self.deadline = at;
+    }
+}
+
+/// Cost of a job besides its payload, and per delivery: fan-out is work.
+const BASE: u64 = 256;
+const DELIVERY: u64 = 64;
+/// Advice on when a slot may be free.
+const RETRY_MS: u16 = 50;
+
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    jobs: Slab<Job>,
+    /// By topic index.
+    lanes: Slab<Lane>,
+    /// By tenant index.
+    lines: Slab<Line>,
+    active: List<Active>,
+    parked: List<HasParked>,
+    waits: Timers<Wait>,
+    queued: u32,
+    parked_jobs: u32,
+    total: u32,
+    quantum: u64,
+    /// Visits since a job was last picked.
+    fruitless: u32,
+}
+
+impl Schedule {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            jobs: Slab::default(),
+            lanes: Slab::default(),
+            lines: Slab::default(),
+            active: List::default(),
+            parked: List::default(),
+            waits: Timers::new(Duration::from_millis(limits.publish_queue_wait_ms)),
+            queued: 0,
+            parked_jobs: 0,
+            total: u32::try_from(limits.pub_queue_total).expect("the range is below 32 bits"),
+            quantum: limits.quantum_bytes,
+            fruitless: 0,
+        }
+    }
+
+    /// Adds a tenant; tenants and lines have the same indices.
+    pub(crate) fn add_tenant(&mut self, weight: u32) -> u32 {
+        let line = Line {
+            weight: u64::from(weight),
+            deficit: 0,
+            granted: false,
+            queued: 0,
+            lanes: List::default(),
+            parked: List::default(),
+            active: Link::default(),
+            waiting: Link::default(),
+        };
+        self.lines.insert(line).0
+    }
+
+    /// Adds a topic; topics and lanes have the same indices.
+    pub(crate) fn add_lane(&mut self, tenant: u32) -> u32 {
+        let lane =
+            Lane { tenant, jobs: List::default(), pending: 0, held: false, link: Link::default() };
+        self.lanes.insert(lane).0
+    }
+
+    pub(crate) fn remove_lane(&mut self, topic: u32) {
+        let lane = self.lanes.remove(topic);
+        debug_assert!(lane.pending == 0 && !lane.link.is_linked(), "only idle topics go");
+    }
+
+    /// Jobs queued, and jobs parked.
+    pub(crate) const fn counts(&self) -> (u32, u32) {
+        (self.queued, self.parked_jobs)
+    }
+
+    /// Whether `jobs` fresh jobs of a tenant have slots now. Nobody overtakes its parked ones.
+    pub(crate) fn room(&self, tenant: u32, jobs: u32) -> Result<(), Refusal> {
+        if jobs <= self.total - self.queued && self.lines[tenant].parked.is_empty() {
+            return Ok(());
+        }
+        Err(Refusal::after(Place::Schedule, Reason::QueueFull, RETRY_MS))
+    }
+
+    /// Whether a parked job may have a slot now.
+    pub(crate) const fn has_slot(&self) -> bool {
+        self.queued < self.total
+    }
+
+    pub(crate) fn job(&self, job: u32) -> &Job {
+        &self.jobs[job]
+    }
+
+    pub(crate) fn generation(&self, job: u32) -> u32 {
+        self.jobs.generation(job)
+    }
+
+    /// Whether the topic has queued or parked jobs.
+    pub(crate) fn is_idle(&self, topic: u32) -> bool {
+        self.lanes[topic].pending == 0
+    }
+
+    /// Queues an admitted job. Only after [`room`](Self::room) said yes.
+    pub(crate) fn push(&mut self, job: Job) -> u32 {
+        debug_assert!(self.queued < self.total && job.permit.is_some(), "room first");
+        self.lanes[job.topic].pending += 1;
+        let index = self.jobs.insert(job).0;
+        self.enqueue(index);
+        index
+    }
+
+    fn enqueue(&mut self, index: u32) {
+        let topic = self.jobs[index].topic;
+        let lane = &mut self.lanes[topic];
+        lane.jobs.push_back(&mut self.jobs, index);
+        let tenant = lane.tenant;
+        self.queued += 1;
+        self.lines[tenant].queued += 1;
+        self.make_runnable(topic);
+    }
+
+    /// Parks a job; with `Ack::Wait` its deadline starts.
+    pub(crate) fn park(&mut self, job: Job, now: Instant) -> u32 {
+        debug_assert!(job.permit.is_none(), "a parked job holds nothing");
+        let timed = job.ack == Ack::Wait;
+        let topic = job.topic;
+        self.lanes[topic].pending += 1;
+        let index = self.jobs.insert(job).0;
+        if timed {
+            self.waits.arm(&mut self.jobs, index, now);
+        }
+        let tenant = self.lanes[topic].tenant;
+        let line = &mut self.lines[tenant];
+        line.parked.push_back(&mut self.jobs, index);
+        if !line.waiting.is_linked() {
+            self.parked.push_back(&mut self.lines, tenant);
+        }
+        self.parked_jobs += 1;
+        index
+    }
+
+    /// The parked job whose turn it is, if any.
+    pub(crate) fn next_parked(&self) -> Option<u32> {
+        self.parked.front().and_then(|tenant| self.lines[tenant].parked.front())
+    }
+
+    /// How many tenants have parked jobs.
+    pub(crate) const fn parked_tenants(&self) -> u32 {
+        self.parked.len()
+    }
+
+    /// The turn goes to the next tenant with parked jobs.
+    pub(crate) fn rotate_parked(&mut self) {
+        self.parked.rotate(&mut self.lines);
+    }
+
+    /// A parked job got its permit: it is queued now.
+    pub(crate) fn unpark(&mut self, index: u32, permit: Permit) {
+        self.leave_parked(index);
+        self.jobs[index].permit = Some(permit);
+        self.enqueue(index);
+    }
+
+    /// A parked job ends without room.
+    pub(crate) fn cancel(&mut self, index: u32) -> Job {
+        self.leave_parked(index);
+        let job = self.jobs.remove(index);
+        self.lanes[job.topic].pending -= 1;
+        job
+    }
+
+    fn leave_parked(&mut self, index: u32) {
+        self.waits.disarm(&mut self.jobs, index);
+        let tenant = self.lanes[self.jobs[index].topic].tenant;
+        let line = &mut self.lines[tenant];
+        line.parked.unlink(&mut self.jobs, index);
+        if line.parked.is_empty() {
+            self.parked.unlink(&mut self.lines, tenant);
+        }
+        self.parked_jobs -= 1;
+    }
+
+    /// The next parked job whose wait is over.
+    pub(crate) fn due(&mut self, now: Instant) -> Option<u32> {
+        self.waits.due(&mut self.jobs, now)
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.waits.next(&self.jobs)
+    }
+
+    /// The topic accepts no further batch, or does again.
+    pub(crate) fn hold(&mut self, topic: u32, held: bool) {
+        let lane = &mut self.lanes[topic];
+        debug_assert!(lane.held != held, "a topic is held once");
+        lane.held = held;
+        if held {
+            self.make_idle(topic);
+        } else {
+            self.make_runnable(topic);
+        }
+    }
+
+    fn make_runnable(&mut self, topic: u32) {
+        let lane = &self.lanes[topic];
+        if lane.held || lane.jobs.is_empty() || lane.link.is_linked() {
+            return;
+        }
+        let tenant = lane.tenant;
+        let line = &mut self.lines[tenant];
+        line.lanes.push_back(&mut self.lanes, topic);
+        if !line.active.is_linked() {
+            self.active.push_back(&mut self.lines, tenant);
+        }
+    }
+
+    fn make_idle(&mut self, topic: u32) {
+        let tenant = self.lanes[topic].tenant;
+        let line = &mut self.lines[tenant];
+        line.lanes.unlink_if(&mut self.lanes, topic);
+        if line.lanes.is_empty() && line.active.is_linked() {
+            line.granted = false;
+            self.active.unlink(&mut self.lines, tenant);
+        }
+    }
+
+    /// Whether any job can run.
+    pub(crate) const fn is_runnable(&self) -> bool {
+        !self.active.is_empty()
+    }
+
+    /// Takes the job that runs next; `audience` is the number of deliveries a topic's batch needs.
+    /// Cost: O(1) amortised; a rotation in which nobody could afford its job is paid once.
+    pub(crate) fn pick(&mut self, audience: impl Fn(u32) -> u32) -> Option<(u32, Job)> {
+        loop {
+            let tenant = self.active.front()?;
+            let (topic, need) = self.head(tenant, &audience);
+            let quantum = self.quantum;
+            let line = &mut self.lines[tenant];
+            if !line.granted {
+                line.deficit += quantum * line.weight;
+                line.granted = true;
+            }
+            if line.deficit >= need {
+                line.deficit -= need;
+                self.fruitless = 0;
+                return Some(self.start(tenant, topic));
+            }
+            line.granted = false;
+            self.active.rotate(&mut self.lines);
+            self.fruitless += 1;
+            if self.fruitless >= self.active.len() {
+                self.skip_rotations(&audience);
+            }
+        }
+    }
+
+    fn head(&self, tenant: u32, audience: &impl Fn(u32) -> u32) -> (u32, u64) {
+        let topic = self.lines[tenant].lanes.front().expect("an active tenant has a lane");
+        let job = self.lanes[topic].jobs.front().expect("a runnable lane has a job");
+        let bytes = self.jobs[job].tally.bytes;
+        (topic, bytes + BASE + DELIVERY * u64::from(audience(topic)))
+    }
+
+    /// Nobody could afford its job: grants everybody the rotations that are still missing for the
+    /// first one who can, at once. A walk over the active tenants, instead of many.
+    fn skip_rotations(&mut self, audience: &impl Fn(u32) -> u32) {
+        self.fruitless = 0;
+        let missing = |tenant: u32| {
+            let line = &self.lines[tenant];
+            let (_, need) = self.head(tenant, audience);
+            need.saturating_sub(line.deficit).div_ceil(self.quantum * line.weight)
+        };
+        let rotations = self.active.iter(&self.lines).map(missing).min().unwrap_or(1);
+        let mut visit = self.active.front();
+        for _ in 0..self.active.len() {
+            let tenant = visit.expect("the list is as long as it says");
+            let line = &mut self.lines[tenant];
+            line.deficit += rotations.saturating_sub(1) * self.quantum * line.weight;
+            self.active.rotate(&mut self.lines);
+            visit = self.active.front();
+        }
+    }
+
+    fn start(&mut self, tenant: u32, topic: u32) -> (u32, Job) {
+        let lane = &mut self.lanes[topic];
+        let index = lane.jobs.pop_front(&mut self.jobs).expect("a runnable lane has a job");
+        lane.pending -= 1;
+        let line = &mut self.lines[tenant];
+        if lane.jobs.is_empty() {
+            self.make_idle(topic);
+        } else {
+            line.lanes.rotate(&mut self.lanes);
+        }
+        self.queued -= 1;
+        let line = &mut self.lines[tenant];
+        line.queued -= 1;
+        if line.queued == 0 {
+            line.deficit = 0;
+        }
+        (index, self.jobs.remove(index))
+    }
+
+    /// The parked jobs' tallies and permits, by tenant. For checks.
+    #[cfg(any(test, feature = "check"))]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Job)> {
+        self.jobs.iter().map(|(_, job)| (self.lanes[job.topic].tenant, job))
+    }
+
+    #[cfg(any(test, feature = "check"))]
+    pub(crate) fn check(&self) -> Result<(), crate::ledger::Broken> {
+        use crate::ledger::same;
+        let is_parked = |job: &Job| job.permit.is_none();
+        let parked = self.jobs.iter().filter(|(_, job)| is_parked(job)).count() as u64;
+        same("schedule: parked jobs", u64::from(self.parked_jobs), parked)?;
+        let queued = u64::from(self.jobs.len()) - parked;
+        same("schedule: queued jobs", u64::from(self.queued), queued)?;
+        for (topic, lane) in self.lanes.iter() {
+            let runnable = !lane.held && !lane.jobs.is_empty();
+            same("schedule: lane in the rotation", lane.link.is_linked().into(), runnable.into())?;
+            same(
+                "schedule: lane order",
+                lane.jobs.len().into(),
+                lane.jobs.iter(&self.jobs).filter(|job| self.jobs[*job].topic == topic).count()
+                    as u64,
+            )?;
+        }
+        for (tenant, line) in self.lines.iter() {
+            let own = self.lanes.iter().filter(|(_, lane)| lane.tenant == tenant);
+            let jobs: u64 = own.map(|(_, lane)| u64::from(lane.jobs.len())).sum();
+            same("schedule: tenant's queued jobs", line.queued.into(), jobs)?;
+            let runnable = !line.lanes.is_empty();
+            same("schedule: tenant in rotation", line.active.is_linked().into(), runnable.into())?;
+            let waits = !line.parked.is_empty();
+            same("schedule: tenant in parked line", line.waiting.is_linked().into(), waits.into())?;
+        }
+        Ok(())
+    }
+
+    /// The deficit of a tenant. For tests.
+    #[cfg(test)]
+    fn deficit(&self, tenant: u32) -> u64 {
+        self.lines[tenant].deficit
+    }
+}
+
+#[cfg(test)]
+mod tests;

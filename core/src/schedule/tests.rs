@@ -1,0 +1,142 @@
+use super::*;
+use crate::admission::Admission;
+use alloc::vec::Vec;
+
+struct Bed {
+    schedule: Schedule,
+    admission: Admission,
+    conn_used: u64,
+}
+
+impl Bed {
+    fn new(weights: &[u32]) -> Self {
+        let limits = Limits { pub_queue_total: 100_000, ..Limits::default() };
+        let mut admission = Admission::new(&limits);
+        let mut schedule = Schedule::new(&limits);
+        for weight in weights {
+            schedule.add_tenant(*weight);
+            admission.add_tenant();
+        }
+        Self { schedule, admission, conn_used: 0 }
+    }
+
+    fn job(topic: u32, bytes: u64) -> Job {
+        let tally = Tally { records: 1, bytes };
+        Job::new(ConnId::from_bits(0), topic, 0, tally, Ack::Now)
+    }
+
+    fn push(&mut self, topic: u32, bytes: u64) {
+        let mut job = Self::job(topic, bytes);
+        job.permit = Some(self.admission.take(0, &mut self.conn_used, 0));
+        self.schedule.push(job);
+    }
+
+    fn pick(&mut self) -> Option<(u32, u64)> {
+        let (_, job) = self.schedule.pick(|_| 0)?;
+        Some((job.topic, job.tally.bytes))
+    }
+}
+
+/// Runs two tenants that never run dry and returns the cost each was served.
+fn shares(bed: &mut Bed, topics: [&[u32]; 2], bytes: [u64; 2]) -> [u64; 2] {
+    let mut served = [0, 0];
+    let mut next = [0, 0];
+    let mut refill = |bed: &mut Bed, who: usize| {
+        let topic = topics[who][next[who] % topics[who].len()];
+        next[who] += 1;
+        bed.push(topic, bytes[who]);
+    };
+    for who in [0, 1] {
+        (0..128).for_each(|_| refill(bed, who));
+    }
+    while served.iter().sum::<u64>() < 64 << 20 {
+        let (topic, bytes) = bed.pick().unwrap();
+        let who = usize::from(topics[1].contains(&topic));
+        served[who] += bytes + BASE;
+        for tenant in [0, 1] {
+            let weight = bed.schedule.lines[tenant].weight;
+            let bound = bed.schedule.quantum * weight + (64 << 10) + BASE;
+            assert!(bed.schedule.deficit(tenant) < bound, "credit is bounded");
+        }
+        refill(bed, who);
+    }
+    bed.schedule.check().unwrap();
+    served
+}
+
+#[test]
+fn equal_shares_of_cost_whatever_the_shape() {
+    let shapes: [(&[u32], u32, [u64; 2]); 3] =
+        [(&[1, 1], 1, [1024, 1024]), (&[1, 1], 64, [1024, 1024]), (&[1, 3], 1, [1024, 65_536])];
+    for (weights, topics, bytes) in shapes {
+        let mut bed = Bed::new(weights);
+        let one = bed.schedule.add_lane(0);
+        let many: Vec<u32> = (0..topics).map(|_| bed.schedule.add_lane(1)).collect();
+        let served = shares(&mut bed, [&[one], &many], bytes);
+        let parts = [served[0] / u64::from(weights[0]), served[1] / u64::from(weights[1])];
+        let off = parts[0].abs_diff(parts[1]) * 100 / parts[0];
+        assert!(off <= 5, "{weights:?} {topics} {bytes:?}: {served:?}");
+    }
+}
+
+#[test]
+fn a_dear_job_is_granted_without_spinning() {
+    let mut bed = Bed::new(&[1, 1]);
+    let (a, b) = (bed.schedule.add_lane(0), bed.schedule.add_lane(1));
+    bed.push(a, 16 << 20);
+    bed.push(b, 15 << 20);
+    assert_eq!(bed.pick(), Some((b, 15 << 20)), "the cheaper one is affordable first");
+    assert_eq!(bed.pick(), Some((a, 16 << 20)));
+    assert_eq!(bed.pick(), None);
+    assert_eq!((bed.schedule.deficit(0), bed.schedule.deficit(1)), (0, 0));
+}
+
+#[test]
+fn a_held_topic_stops_only_its_lane() {
+    let mut bed = Bed::new(&[1]);
+    let (a, b) = (bed.schedule.add_lane(0), bed.schedule.add_lane(0));
+    bed.push(a, 1);
+    bed.push(a, 2);
+    bed.push(b, 3);
+    bed.schedule.hold(a, true);
+    assert_eq!([bed.pick(), bed.pick()], [Some((b, 3)), None]);
+    assert!(!bed.schedule.is_runnable());
+    bed.schedule.hold(a, false);
+    assert_eq!([bed.pick(), bed.pick()], [Some((a, 1)), Some((a, 2))]);
+    bed.schedule.check().unwrap();
+    assert!(bed.schedule.is_idle(a));
+    bed.schedule.remove_lane(a);
+}
+
+#[test]
+fn lanes_of_a_tenant_take_turns() {
+    let mut bed = Bed::new(&[1]);
+    let (a, b) = (bed.schedule.add_lane(0), bed.schedule.add_lane(0));
+    for (topic, bytes) in [(a, 1), (a, 2), (b, 3), (b, 4)] {
+        bed.push(topic, bytes);
+    }
+    let order: Vec<u64> = core::iter::from_fn(|| bed.pick()).map(|(_, bytes)| bytes).collect();
+    assert_eq!(order, [1, 3, 2, 4]);
+}
+
+#[test]
+fn a_parked_job_is_not_overtaken() {
+    let mut bed = Bed::new(&[1, 1]);
+    let (a, b) = (bed.schedule.add_lane(0), bed.schedule.add_lane(1));
+    let [first, second, other] = [(a, 1), (a, 2), (b, 3)].map(|(topic, bytes)| {
+        let job = Bed::job(topic, bytes);
+        bed.schedule.park(job, Instant::ZERO)
+    });
+    assert!(bed.schedule.room(0, 1).is_err(), "a fresh job waits behind its tenant's parked ones");
+    assert_eq!(bed.schedule.next_parked(), Some(first));
+    bed.schedule.rotate_parked();
+    assert_eq!(bed.schedule.next_parked(), Some(other));
+    bed.schedule.rotate_parked();
+    let permit = bed.admission.take(0, &mut bed.conn_used, 0);
+    bed.schedule.unpark(first, permit);
+    assert_eq!(bed.schedule.next_parked(), Some(second));
+    assert_eq!(bed.schedule.cancel(second).tally.bytes, 2);
+    assert_eq!(bed.schedule.counts(), (1, 1));
+    bed.schedule.check().unwrap();
+    assert!(bed.schedule.room(0, 1).is_ok());
+}

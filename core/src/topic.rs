@@ -1,0 +1,136 @@
+//! A topic: a name, an audience, and the sequence numbers of its records.
+
+use crate::ledger::TopicBooks;
+use crate::list::{Link, node};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+#[derive(Debug)]
+pub(crate) struct Topic {
+    pub(crate) tenant: u32,
+    pub(crate) name: Box<str>,
+    /// Random at creation: a resuming peer can tell this topic from an earlier one of its name.
+    pub(crate) epoch: u64,
+    /// Sequence number of the next record; the first is 1.
+    pub(crate) next: u64,
+    /// Subscriptions that get the next batch. Invariant: `subs[audience[i]].place == i`.
+    pub(crate) audience: Vec<u32>,
+    /// `block` subscriptions at their limit; the topic accepts no batch while there is one.
+    pub(crate) holding: u32,
+    pub(crate) books: TopicBooks,
+    idle: Link,
+}
+
+#[derive(Debug)]
+pub(crate) struct Idle;
+
+node!(Idle, Topic, idle);
+
+/// Bytes charged for a topic besides its name.
+pub(crate) const TOPIC: u64 = size_of::<Topic>() as u64;
+
+impl Topic {
+    pub(crate) fn new(tenant: u32, name: &str, epoch: u64) -> Self {
+        Self {
+            tenant,
+            name: name.into(),
+            epoch,
+            next: 1,
+            audience: Vec::new(),
+            holding: 0,
+            books: TopicBooks::default(),
+            idle: Link::default(),
+        }
+    }
+
+    /// Gives a batch its sequence numbers; returns the first.
+    pub(crate) fn sequence(&mut self, records: u64) -> u64 {
+        let first = self.next;
+        self.next += records;
+        first
+    }
+
+    #[cfg(any(test, feature = "check"))]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.idle.is_linked()
+    }
+
+    pub(crate) fn audience_len(&self) -> u32 {
+        u32::try_from(self.audience.len()).expect("limits keep audiences below 32 bits")
+    }
+
+    /// Joins at the end. Returns its place.
+    pub(crate) fn join(&mut self, sub: u32) -> u32 {
+        self.audience.push(sub);
+        self.audience_len() - 1
+    }
+
+    /// Leaves from `place`. A fan-out in progress has served every place before `served`; the
+    /// order within the two parts may change, but nobody moves from one to the other.
+    /// Returns the new `served`; `moved` is told each subscription that changed its place.
+    pub(crate) fn leave(
+        &mut self,
+        place: u32,
+        served: u32,
+        mut moved: impl FnMut(u32, u32),
+    ) -> u32 {
+        let mut hole = place;
+        let mut served_now = served;
+        if place < served {
+            served_now -= 1;
+            if hole != served_now {
+                let sub = self.audience[served_now as usize];
+                self.audience[hole as usize] = sub;
+                moved(sub, hole);
+            }
+            hole = served_now;
+        }
+        let last = self.audience.pop().expect("who leaves was in the audience");
+        if hole as usize != self.audience.len() {
+            self.audience[hole as usize] = last;
+            moved(last, hole);
+        }
+        if self.audience.len() * 4 < self.audience.capacity() && self.audience.capacity() > 16 {
+            self.audience.shrink_to(self.audience.len() * 2);
+        }
+        served_now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaving_during_a_fan_out_neither_skips_nor_repeats_anybody() {
+        for served in 0..=6 {
+            for place in 0..6 {
+                let mut topic = Topic::new(0, "t", 0);
+                (0..6).for_each(|sub| {
+                    topic.join(sub);
+                });
+                let mut places: Vec<u32> = (0..6).collect();
+                let now = topic.leave(place, served, |sub, at| places[sub as usize] = at);
+                let sorted = |part: &[u32]| {
+                    let mut part = part.to_vec();
+                    part.sort_unstable();
+                    part
+                };
+                let (done, rest) = topic.audience.split_at(now as usize);
+                let stays = |sub: &u32| *sub != place;
+                assert_eq!(sorted(done), (0..served).filter(stays).collect::<Vec<_>>());
+                assert_eq!(sorted(rest), (served..6).filter(stays).collect::<Vec<_>>());
+                for (at, sub) in topic.audience.iter().enumerate() {
+                    assert_eq!(places[*sub as usize] as usize, at);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sequence_numbers_start_at_one_and_have_no_holes() {
+        let mut topic = Topic::new(0, "t", 0);
+        assert_eq!([topic.sequence(1), topic.sequence(3), topic.sequence(1)], [1, 2, 5]);
+        assert_eq!(topic.audience_len(), 0);
+    }
+}

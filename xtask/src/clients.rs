@@ -1,0 +1,66 @@
+//! Real clients against the real server: the tests of `clients/`, on Node.
+
+use crate::program::Program;
+use crate::workspace::{Workspace, read};
+use anyhow::{Context, Result, ensure};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const BUILD_LIMIT: Duration = Duration::from_secs(900);
+const INSTALL_LIMIT: Duration = Duration::from_secs(300);
+/// Over the sum of the tests' own deadlines, so that they speak first.
+const TEST_LIMIT: Duration = Duration::from_secs(300);
+
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    let folder = workspace.root.join("clients");
+    let lock = read(&folder.join("package-lock.json"))?;
+    ensure!(
+        !names_a_registry(&lock),
+        "clients/package-lock.json names a registry's host: delete it and run `npm install` in \
+         clients/, whose .npmrc leaves hosts out"
+    );
+    Program::new("cargo build --release --package sluicegate-ws", &workspace.root, BUILD_LIMIT)
+        .run()?;
+    ensure_node(workspace)?;
+    Program::new("npm ci --no-audit --no-fund", &folder, INSTALL_LIMIT).run()?;
+    Program::new("npm test", &folder, TEST_LIMIT)
+        .env("SLUICEGATE_WS", workspace.target.join("release/sluicegate-ws"))
+        .run()
+}
+
+/// Installs Node where it is missing and apt can.
+fn ensure_node(workspace: &Workspace) -> Result<()> {
+    if answers("node") && answers("npm") {
+        return Ok(());
+    }
+    let advice = "Node 20 and npm are needed by the client tests: install them by hand";
+    for line in ["apt-get update", "apt-get install -y nodejs npm"] {
+        Program::new(line, &workspace.root, INSTALL_LIMIT)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .run()
+            .context(advice)?;
+    }
+    Ok(())
+}
+
+fn answers(program: &str) -> bool {
+    let mut command = Command::new(program);
+    command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Whether a lock file pins addresses, which are one machine's and break on the next.
+fn names_a_registry(lock: &str) -> bool {
+    lock.contains("\"resolved\"") || lock.contains("http://") || lock.contains("tarball")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_with_addresses_is_found() {
+        assert!(!names_a_registry(r#"{"node_modules/pusher": {"version": "5.3.4"}}"#));
+        assert!(names_a_registry(r#"{"resolved": "https://somewhere/pusher-5.3.4.tgz"}"#));
+    }
+}

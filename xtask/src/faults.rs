@@ -1,0 +1,149 @@
+//! Breaks a copy of the code on purpose. A test that cannot fail proves nothing: each fault names
+//! the tests that must convict it, and they must pass before it and fail after it.
+
+mod fault;
+mod report;
+
+use crate::clock::{Stopwatch, readable};
+use crate::copy::TreeCopy;
+use crate::program::{Captured, Program};
+use crate::workspace::Workspace;
+use anyhow::{Context, Result, bail, ensure};
+use fault::Fault;
+use report::{Outcome, Ran, absent, judge};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// For one build with its tests.
+const LIMIT: Duration = Duration::from_secs(600);
+const FOLDER: &str = "xtask/faults";
+
+pub(crate) fn run(workspace: &Workspace, only: Option<&str>) -> Result<()> {
+    let faults = load(workspace, only)?;
+    let copy = TreeCopy::of(workspace, "faults")?;
+    let trial = Trial { workspace, copy };
+    trial.prove_that_all_is_well(&faults)?;
+    let mut lines = Vec::new();
+    let mut unconvicted = 0;
+    for fault in &faults {
+        println!("-- {}: {}", fault.name, fault.what);
+        let watch = Stopwatch::start();
+        let outcome = trial.try_fault(fault)?;
+        let time = readable(watch.elapsed());
+        if let Outcome::Unconvicted { why, output } = &outcome {
+            unconvicted += 1;
+            println!("{output}\n{why}");
+        }
+        let verdict = outcome.word();
+        let by = fault.convicted_by.join(", ");
+        lines.push(format!("{:<28} {verdict:<12} {time:>7}  {by}", fault.name));
+    }
+    println!("\n{:<28} {:<12} {:>7}  by", "fault", "verdict", "time");
+    println!("{}", lines.join("\n"));
+    ensure!(
+        unconvicted == 0,
+        "{unconvicted} of {} faults were not convicted; repeat one with `cargo xtask faults --only \
+         NAME`",
+        faults.len()
+    );
+    Ok(())
+}
+
+fn load(workspace: &Workspace, only: Option<&str>) -> Result<Vec<Fault>> {
+    let mut faults = Vec::new();
+    for file in workspace.files()? {
+        let path = Path::new(&file);
+        if !path.starts_with(FOLDER) || path.extension().is_none_or(|end| end != "patch") {
+            continue;
+        }
+        let name = path.file_stem().expect("a patch has a stem").to_string_lossy();
+        if only.is_none_or(|only| only == name) {
+            let text = workspace.read(&file)?;
+            faults.push(Fault::parse(&name, &text).with_context(|| file.clone())?);
+        }
+    }
+    match only {
+        Some(name) => ensure!(!faults.is_empty(), "there is no {FOLDER}/{name}.patch"),
+        None => ensure!(!faults.is_empty(), "{FOLDER} holds no *.patch: nothing was proven"),
+    }
+    Ok(faults)
+}
+
+/// One copy of the tree and one build folder for all faults, so that each rebuilds only what its
+/// patch touches, and nothing of the main build is rebuilt.
+struct Trial<'a> {
+    workspace: &'a Workspace,
+    copy: TreeCopy,
+}
+
+impl Trial<'_> {
+    /// The named tests exist and pass where nothing is broken. One run per package and command.
+    fn prove_that_all_is_well(&self, faults: &[Fault]) -> Result<()> {
+        let mut groups: BTreeMap<String, Fault> = BTreeMap::new();
+        for fault in faults {
+            let key = fault.command.clone().unwrap_or_else(|| fault.package.clone());
+            let group = groups.entry(key).or_insert_with(|| fault.clone());
+            group.convicted_by.extend(fault.convicted_by.iter().cloned());
+        }
+        for (key, group) in groups {
+            println!("-- nothing broken: {key}");
+            let captured = self.try_tests(&group)?;
+            let missing = match group.command {
+                Some(_) => Vec::new(),
+                None => absent(&group.convicted_by, &captured.text, Ran::Passed),
+            };
+            if !captured.success || !missing.is_empty() {
+                println!("{}", captured.text);
+                let missing = missing.join(", ");
+                bail!("without any fault, `{key}` must pass and run these tests: {missing}");
+            }
+        }
+        Ok(())
+    }
+
+    fn try_fault(&self, fault: &Fault) -> Result<Outcome> {
+        let patch = self.workspace.root.join(FOLDER).join(format!("{}.patch", fault.name));
+        let line = format!("git apply --whitespace=nowarn {}", patch.display());
+        let applied = Program::new(&line, &self.copy.root, Duration::from_secs(10))
+            // The copy lies inside a repository that ignores it; git must not look there.
+            .env("GIT_CEILING_DIRECTORIES", self.copy.root.parent().unwrap_or(&self.copy.root))
+            .capture()?;
+        let outcome = if applied.success {
+            self.try_tests(fault).map(|captured| judge(fault, captured))
+        } else {
+            let why = "the patch does not apply: make it again from the code as it is now";
+            Ok(Outcome::Unconvicted { why: why.to_owned(), output: applied.text })
+        };
+        self.copy.refresh(self.workspace)?;
+        // A fault that makes the tests hang is not convicted by name.
+        Ok(outcome.unwrap_or_else(|error| Outcome::Unconvicted {
+            why: format!("{error:#}"),
+            output: String::new(),
+        }))
+    }
+
+    fn try_tests(&self, fault: &Fault) -> Result<Captured> {
+        Program::new(&fault.command_line(), &self.copy.root, LIMIT)
+            .env("CARGO_TARGET_DIR", self.workspace.target.join("faults"))
+            .env("CARGO_TERM_COLOR", "never")
+            .env("INSTA_UPDATE", "no")
+            .capture()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_patch_of_the_project_has_a_readable_head() {
+        let workspace = Workspace::find().unwrap();
+        for file in workspace.files().unwrap() {
+            if file.starts_with(FOLDER) && file.ends_with(".patch") {
+                let text = workspace.read(&file).unwrap();
+                Fault::parse("any", &text).unwrap_or_else(|error| panic!("{file}: {error:#}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The proof that core links no std, and the proof that the proof can fail.
+
+use crate::copy::TreeCopy;
+use crate::program::Program;
+use crate::workspace::{Workspace, read};
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(300);
+const FOLDER: &str = "core/no-std-check";
+/// What the compiler says when std is linked too.
+const CONVICTION: &str = "found duplicate lang item `panic_impl`";
+
+pub(crate) fn run(workspace: &Workspace, self_test: bool) -> Result<()> {
+    build(&workspace.root, workspace).run().context(
+        "core, or a dependency of it, links std: look for a missing `#![no_std]` or for a \
+         dependency whose default features are on",
+    )?;
+    println!("core links no std");
+    if self_test { prove_that_it_can_fail(workspace) } else { Ok(()) }
+}
+
+fn prove_that_it_can_fail(workspace: &Workspace) -> Result<()> {
+    let copy = TreeCopy::of(workspace, "no-std")?;
+    let crate_root = copy.root.join("core/src/lib.rs");
+    let planted = read(&crate_root)? + "\nextern crate std as planted;\n";
+    std::fs::write(&crate_root, planted)?;
+    let captured = build(&copy.root, workspace).capture()?;
+    ensure!(
+        !captured.success && captured.text.contains(CONVICTION),
+        "a copy of core that links std was not convicted; the compiler said:\n{}",
+        captured.text
+    );
+    println!("a copy of core that links std does not compile, as it must be");
+    Ok(())
+}
+
+fn build(root: &Path, workspace: &Workspace) -> Program {
+    Program::new("cargo build --locked", &root.join(FOLDER), LIMIT)
+        .env("CARGO_TARGET_DIR", target(workspace))
+}
+
+/// The proof's own build folder: it is outside the workspace.
+pub(crate) fn target(workspace: &Workspace) -> PathBuf {
+    workspace.target.join("no-std")
+}
