@@ -243,7 +243,10 @@ fn outbound_texts_are_the_protocol_to_the_byte() {
     let cases = [
         (
             connection_established("123.456", 120),
-            r#"{"event":"pusher:connection_established","data":"{\"socket_id\":\"123.456\",\"activity_timeout\":120}"}"#,
+            concat!(
+                r#"{"event":"pusher:connection_established","data":"#,
+                r#""{\"socket_id\":\"123.456\",\"activity_timeout\":120}"}"#
+            ),
         ),
         (pong(), r#"{"event":"pusher:pong","data":"{}"}"#),
         (ping(), r#"{"event":"pusher:ping","data":"{}"}"#),
@@ -253,7 +256,10 @@ fn outbound_texts_are_the_protocol_to_the_byte() {
         ),
         (
             subscription_error("c", "AuthError", "a \"b\"", 401),
-            r#"{"event":"pusher:subscription_error","channel":"c","data":{"type":"AuthError","error":"a \"b\"","status":401}}"#,
+            concat!(
+                r#"{"event":"pusher:subscription_error","channel":"c","#,
+                r#""data":{"type":"AuthError","error":"a \"b\"","status":401}}"#
+            ),
         ),
         (
             error(Some(4009), "no\n"),

@@ -175,11 +175,15 @@ proptest! {
     #[test]
     fn any_text_with_the_apis_fields_is_a_trigger_or_a_bad_body(
         values in prop::collection::vec(
-            ("name|channel|channels|data|socket_id|info", "\"\\PC{0,6}\"|[0-9]|\\[\"a\"\\]|null|\\{\\}|x"),
+            (
+                "name|channel|channels|data|socket_id|info",
+                "\"\\PC{0,6}\"|[0-9]|\\[\"a\"\\]|null|\\{\\}|x",
+            ),
             0..6,
         ),
     ) {
-        let pairs: Vec<_> = values.iter().map(|(key, value)| format!("\"{key}\":{value}")).collect();
+        let pair = |(key, value): &(String, String)| format!("\"{key}\":{value}");
+        let pairs: Vec<_> = values.iter().map(pair).collect();
         let body = format!("{{{}}}", pairs.join(","));
         if let Ok(trigger) = trigger(body.as_bytes()) {
             prop_assert!((1..=MAX_CHANNELS).contains(&trigger.channels.len()));
