@@ -1,29 +1,15 @@
 //! Checkpoint 3, admission: in-flight publish bytes.
 //!
 //! Question:  may these bytes come in, for the shard, the tenant and the connection?
-//! Invariant: at each level, what is used is the sum of the permits out; no level is over its limit.
+//! Invariant: at each level, what is used is the sum of the permits out, and within its limit.
 //! When full: nothing is taken; the caller gets the level that had no room, and what to do.
 //! Proof:     `a_permit_is_taken_at_every_level_or_at_none`, `just_fits_and_just_does_not`,
 //!            `books_close_under_random_operations`, `conservation`.
 
+use crate::lease::Permit;
 use crate::limits::Limits;
 use crate::verdict::{Place, Reason, Refusal};
 use alloc::vec::Vec;
-
-/// Bytes taken from all three levels. It lives in the job and is given back when the job is done.
-#[must_use]
-#[derive(Debug)]
-pub(crate) struct Permit {
-    tenant: u32,
-    cost: u64,
-}
-
-#[cfg(any(test, feature = "check"))]
-impl Permit {
-    pub(crate) const fn cost(&self) -> u64 {
-        self.cost
-    }
-}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Admission {
@@ -93,12 +79,12 @@ impl Admission {
         *conn_used += cost;
         self.tenants[tenant as usize].used += cost;
         self.shard.used += cost;
-        Permit { tenant, cost }
+        Permit::new(tenant, cost)
     }
 
     /// Gives a permit back; `conn_used` is `None` when the connection is gone.
     pub(crate) fn give(&mut self, permit: Permit, conn_used: Option<&mut u64>) {
-        let Permit { tenant, cost } = permit;
+        let (tenant, cost) = permit.end();
         self.shard.used -= cost;
         self.tenants[tenant as usize].used -= cost;
         if let Some(used) = conn_used {
@@ -129,13 +115,6 @@ impl Admission {
 }
 
 #[cfg(test)]
-impl Permit {
-    pub(crate) const fn tenant(&self) -> u32 {
-        self.tenant
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -162,7 +141,7 @@ mod tests {
         assert_eq!(admission.room(0, b, 1).unwrap_err().reason, Reason::BytesTenant);
         let third = admission.take(1, &mut c, 40);
         assert_eq!(admission.room(1, 0, 1).unwrap_err().reason, Reason::BytesShard);
-        let out = [&first, &second, &third].map(|p| (p.tenant(), p.cost()));
+        let out = [&first, &second, &third].map(|permit| (permit.tenant(), permit.cost()));
         admission.check(out.into_iter()).unwrap();
         admission.give(first, Some(&mut a));
         admission.give(second, None);

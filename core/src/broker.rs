@@ -5,11 +5,11 @@
 //! each subscription (checkpoint 5); [`poll`](Broker::poll), `frames` and `sent` write
 //! what is queued (checkpoint 6). Each part is a file under `broker/`.
 
-use crate::admission::{Admission, Permit};
-use crate::backlog::Load;
+use crate::admission::Admission;
 use crate::egress::Egress;
-pub use crate::egress::Lane;
 use crate::id::{ConnId, OutletId, SubId, TenantId, TopicId};
+use crate::lag::Load;
+use crate::lease::Permit;
 use crate::ledger::{Books, Ledger, SubBooks, Tally, TopicBooks};
 use crate::limits::Limits;
 use crate::list::List;
@@ -26,6 +26,7 @@ use crate::slab::Slab;
 use crate::time::Instant;
 use crate::topic::{Idle, TOPIC, Topic};
 use crate::verdict::{Ack, Place, Policy, Reason, Refusal};
+pub use crate::writer::Lane;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -39,6 +40,8 @@ mod publish;
 #[cfg(test)]
 mod tests;
 mod write;
+
+pub use write::Frames;
 
 /// One published batch, encoded once.
 #[derive(Clone, Debug)]
@@ -432,21 +435,17 @@ impl Broker {
 
     /// Compares the control bytes of an outlet with half its reserve.
     fn note_control(&mut self, outlet: u32) {
-        let Outlet { conn, write, .. } = &self.peers.outlets[outlet];
+        let Outlet { conn, write, .. } = &mut self.peers.outlets[outlet];
         let full = write.control * 2 > self.limits.control_reserve_bytes;
-        let conn = *conn;
-        let was = self.peers.conns[conn].paused & PAUSE_CONTROL != 0;
-        if full && !was {
-            self.pause(conn, PAUSE_CONTROL, true);
-        } else if was && !full && !self.any_control_full(conn) {
-            self.pause(conn, PAUSE_CONTROL, false);
+        if full == write.control_full {
+            return;
         }
-    }
-
-    fn any_control_full(&self, conn: u32) -> bool {
-        let outlets = self.peers.conns[conn].outlets.iter(&self.peers.outlets);
-        let reserve = self.limits.control_reserve_bytes;
-        outlets.into_iter().any(|outlet| self.peers.outlets[outlet].write.control * 2 > reserve)
+        write.control_full = full;
+        let conn = *conn;
+        let outlets = &self.peers.outlets;
+        let is_full = |outlet: u32| outlets[outlet].write.control_full;
+        let any = full || self.peers.conns[conn].outlets.iter(outlets).any(is_full);
+        self.pause(conn, PAUSE_CONTROL, any);
     }
 }
 

@@ -28,6 +28,8 @@ mod backlog;
 mod broker;
 mod egress;
 mod id;
+mod lag;
+mod lease;
 mod ledger;
 pub mod limits;
 pub mod list;
@@ -45,8 +47,11 @@ mod time;
 pub mod timer;
 mod topic;
 mod verdict;
+mod writer;
 
-pub use broker::{Backlog, Broker, Close, Effect, Lane, Message, Offer, Pipe, Progress, Wish};
+pub use broker::{
+    Backlog, Broker, Close, Effect, Frames, Lane, Message, Offer, Pipe, Progress, Wish,
+};
 pub use id::{ConnId, OutletId, SubId, TenantId, Ticket, TopicId};
 pub use ledger::{Books, Broken, SubBooks, Table, Tally, TopicBooks};
 pub use limits::{LimitError, Limits};

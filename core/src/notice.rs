@@ -6,8 +6,8 @@ use crate::verdict::{Place, Reason, Refusal};
 /// Something for the host to do, in cause order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Close this connection: the core gave it up. Answer with [`Broker::gone`](crate::Broker::gone)
-    /// or [`Broker::close`](crate::Broker::close).
+    /// Close this connection: the core gave it up. Answer with
+    /// [`Broker::gone`](crate::Broker::gone) or [`Broker::close`](crate::Broker::close).
     Close {
         /// Whose.
         conn: ConnId,

@@ -74,6 +74,10 @@ impl Ring {
         self.base + self.slots.len() as u64
     }
 
+    pub(crate) fn front(&self) -> Option<Slot> {
+        self.slots.front().copied()
+    }
+
     pub(crate) fn at(&self, position: u64) -> Slot {
         self.slots[self.offset(position)]
     }
@@ -152,7 +156,8 @@ impl Ring {
         self.dead += count;
     }
 
-    /// The first position from the search cursor on where `droppable` holds; the cursor moves there.
+    /// The first position from the search cursor on where `droppable` holds; the cursor moves
+    /// there.
     /// Cost: O(1) amortised over the pushes.
     pub(crate) fn find(&mut self, mut droppable: impl FnMut(u64, Slot) -> bool) -> Option<u64> {
         let mut position = self.cursor.max(self.mark());
@@ -197,7 +202,7 @@ impl Ring {
         self.peak = 0;
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Slot> + Clone {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Slot> {
         self.slots.iter().copied()
     }
 }

@@ -10,8 +10,8 @@
 //!            `a_held_topic_stops_only_its_lane`, `a_parked_job_is_not_overtaken`,
 //!            `books_close_under_random_operations`, `conservation`.
 
-use crate::admission::Permit;
 use crate::id::{ConnId, OutletId};
+use crate::lease::Permit;
 use crate::ledger::Tally;
 use crate::limits::Limits;
 use crate::list::{Link, List, node};

@@ -1,13 +1,14 @@
 //! Recounts everything and compares it with what is kept. For tests and the simulator.
 
 use super::Broker;
-use crate::backlog::{Load, holds};
-use crate::egress::State;
+use crate::backlog::holds;
+use crate::lag::Load;
 use crate::ledger::{Books, Broken, Tally, same, same_tally};
 use crate::peers::{CONN, OUTLET, PAUSE_PARKED, SLOT, SUB, Stage};
 use crate::slab::NONE;
 use crate::topic::TOPIC;
 use crate::verdict::Policy;
+use crate::writer::State;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;

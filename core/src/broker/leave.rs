@@ -1,8 +1,8 @@
 //! Leaving: a subscription, a connection that we close, a connection that is gone.
 
 use super::{Broker, Close, Lane};
-use crate::backlog::{Gaps, Load};
 use crate::id::{ConnId, SubId};
+use crate::lag::{Gaps, Load};
 use crate::ledger::{Page, Tally};
 use crate::notice::Notice;
 use crate::peers::{CONN, OUTLET, SLOT, SUB, Stage};
@@ -121,6 +121,7 @@ impl Broker {
         for _ in 0..self.peers.conns[index].outlets.len() {
             let outlet = next.expect("the list is as long as it says");
             self.detach_all(outlet);
+            self.peers.outlets[outlet].closing = true;
             let lane = if how == Close::Now { Lane::First } else { Lane::InLine };
             if how == Close::Now {
                 self.drop_waiting(outlet);

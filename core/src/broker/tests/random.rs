@@ -63,14 +63,20 @@ fn op() -> impl Strategy<Value = Op> {
     let lane = prop_oneof![Just(Lane::First), Just(Lane::InLine)];
     let sizes = proptest::collection::vec(prop_oneof![1..40_u16, 200..900_u16], 1..6);
     let work = prop_oneof![1..4_u32, Just(1_000)];
+    let few = 0..30_u64;
+    let some = 0..3_000_u64;
     prop_oneof![
-        2 => (topic.clone(), pipe, policy).prop_map(|(topic, pipe, policy)| Op::Join { topic, pipe, policy }),
+        2 => (topic.clone(), pipe, policy)
+            .prop_map(|(topic, pipe, policy)| Op::Join { topic, pipe, policy }),
         1 => (any::<usize>(), topic.clone()).prop_map(|(peer, topic)| Op::Also { peer, topic }),
         1 => any::<usize>().prop_map(|sub| Op::Leave { sub }),
         1 => any::<usize>().prop_map(|peer| Op::Gone { peer }),
-        9 => (topic, sizes, work).prop_map(|(topic, sizes, work)| Op::Publish { topic, sizes, work }),
-        6 => (any::<usize>(), prop_oneof![0..30_u64, 0..3_000_u64]).prop_map(|(peer, bytes)| Op::Read { peer, bytes }),
-        1 => (any::<usize>(), 1..200_u8, lane).prop_map(|(peer, bytes, lane)| Op::Control { peer, bytes, lane }),
+        9 => (topic, sizes, work)
+            .prop_map(|(topic, sizes, work)| Op::Publish { topic, sizes, work }),
+        6 => (any::<usize>(), prop_oneof![few, some])
+            .prop_map(|(peer, bytes)| Op::Read { peer, bytes }),
+        1 => (any::<usize>(), 1..200_u8, lane)
+            .prop_map(|(peer, bytes, lane)| Op::Control { peer, bytes, lane }),
     ]
 }
 

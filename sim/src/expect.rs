@@ -1,0 +1,140 @@
+//! Expectations: what a scenario says must hold, against what happened.
+
+use crate::amount::{Bound, Unit};
+use crate::report::Report;
+use crate::scenario::{Cells, Expect};
+use sluicegate_core::{Band, Place, Reason, Table};
+use std::fmt;
+
+/// An expectation that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmet {
+    /// What was looked at, as the scenario names it.
+    pub what: String,
+    /// What it should be.
+    pub due: String,
+    /// What it is.
+    pub found: String,
+}
+
+impl fmt::Display for Unmet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected {} {}, found {}", self.what, self.due, self.found)
+    }
+}
+
+/// What was compared.
+#[derive(Clone, Debug, Default)]
+pub struct Compared {
+    /// How many expectations there were.
+    pub count: u64,
+    /// Those that do not hold.
+    pub unmet: Vec<Unmet>,
+}
+
+/// Compares a report with every expectation.
+pub fn compare(expect: &Expect, report: &Report) -> Compared {
+    let mut compared = Compared::default();
+    compared.whole(expect, report);
+    let books = &report.books;
+    let tables = [
+        ("dropped", &expect.dropped, &books.dropped),
+        ("evicted", &expect.evicted, &books.evicted),
+        ("refused", &expect.refused, &books.refused),
+        ("shed", &expect.shed, &books.shed),
+    ];
+    for (kind, cells, table) in tables {
+        compared.cells(kind, cells, table);
+    }
+    compared.peers(expect, report);
+    compared
+}
+
+impl Compared {
+    fn whole(&mut self, expect: &Expect, report: &Report) {
+        if let Some(due) = expect.drained {
+            self.that("drained", &due, &report.drained);
+        }
+        self.bound("transitions", &expect.transitions, report.transitions());
+        self.bound("factor_min", &expect.factor_min, report.factor_min().thousandths().into());
+        let last = report.factor_final().thousandths();
+        self.bound("factor_final", &expect.factor_final, last.into());
+        self.bound("backlog_peak", &expect.backlog_peak, report.peaks.backlog);
+        self.bound("held_peak", &expect.held_peak, report.peaks.held);
+        self.bound("queue_peak", &expect.queue_peak, report.peaks.queued);
+        if let Some(bands) = &expect.bands {
+            let all = [Band::Normal, Band::Pressure, Band::Severe, Band::Saturated];
+            let entered: Vec<Band> = all.into_iter().filter(|band| report.entered(*band)).collect();
+            let mut due = bands.clone();
+            due.sort_unstable();
+            self.that("bands", &Bands(due), &Bands(entered));
+        }
+        let Some(spared) = &expect.nobody_but else { return };
+        for row in &report.subscribers {
+            if !spared.contains(&row.name) {
+                let lost = row.books.dropped.records + u64::from(row.closed);
+                self.that(&format!("records lost by {}", row.name), &0, &lost);
+            }
+        }
+    }
+
+    fn cells(&mut self, kind: &str, cells: &Cells, table: &Table) {
+        for (name, (place, reason, bound)) in cells {
+            let belongs = |p: Place, r: Reason| {
+                place.is_none_or(|place| place == p) && reason.is_none_or(|reason| reason == r)
+            };
+            let counted = table.iter().filter(|(p, r, _)| belongs(*p, *r));
+            let sum = counted.map(|(_, _, tally)| tally.records).sum();
+            self.bound(&format!("{kind} {name}"), &Some(bound.clone()), sum);
+        }
+    }
+
+    fn peers(&mut self, expect: &Expect, report: &Report) {
+        for row in &report.publishers {
+            let Some(due) = expect.publishers.get(&row.name) else { continue };
+            let name = |what: &str| format!("publisher {}: {what}", row.name);
+            self.bound(&name("offered"), &due.offered, row.seen.offered);
+            self.bound(&name("refused"), &due.refused, row.seen.refused);
+            self.bound(&name("shed"), &due.shed, row.seen.shed);
+            self.bound(&name("held_back"), &due.held_back, row.seen.held_back);
+        }
+        for row in &report.subscribers {
+            let Some(due) = expect.subscribers.get(&row.name) else { continue };
+            let name = |what: &str| format!("subscriber {}: {what}", row.name);
+            self.bound(&name("received"), &due.received, row.received);
+            self.bound(&name("delivered"), &due.delivered, row.books.delivered.records);
+            self.bound(&name("dropped"), &due.dropped, row.books.dropped.records);
+            self.bound(&name("lag"), &due.lag, row.books.lag.records);
+            let latency = |percent| row.latency.percentile(percent).unwrap_or(u64::MAX);
+            self.bound(&name("latency_p50"), &due.latency_p50, latency(50));
+            self.bound(&name("latency_p99"), &due.latency_p99, latency(99));
+        }
+    }
+
+    fn bound<U: Unit>(&mut self, what: &str, bound: &Option<Bound<U>>, found: u64) {
+        let Some(bound) = bound else { return };
+        self.count += 1;
+        if !bound.holds(found) {
+            let (what, due, found) = (what.to_owned(), bound.text().to_owned(), U::show(found));
+            self.unmet.push(Unmet { what, due, found });
+        }
+    }
+
+    fn that<T: PartialEq + fmt::Display>(&mut self, what: &str, due: &T, found: &T) {
+        self.count += 1;
+        if due != found {
+            let (what, due, found) = (what.to_owned(), format!("= {due}"), found.to_string());
+            self.unmet.push(Unmet { what, due, found });
+        }
+    }
+}
+
+#[derive(PartialEq)]
+struct Bands(Vec<Band>);
+
+impl fmt::Display for Bands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.0.iter().map(|band| band.name()).collect();
+        write!(f, "[{}]", names.join(", "))
+    }
+}

@@ -1,0 +1,213 @@
+//! Conservation: every record that was offered ends in exactly one column of the books, and the
+//! books say what the peers saw.
+
+use super::{Finding, Found};
+use crate::fact::{Fact, Publish, name_cell};
+use sluicegate_core::{Books, Place, Reason, Refusal, SubBooks, Tally};
+use std::collections::BTreeMap;
+
+const NAME: &str = "conservation";
+
+/// Counts by place and reason.
+type Cells = BTreeMap<(Place, Reason), Tally>;
+
+/// Counts what publishers and subscribers saw.
+#[derive(Debug, Default)]
+pub struct Conservation {
+    offered: Tally,
+    refused: Cells,
+    shed: Cells,
+    shed_told: u64,
+    accepted: Tally,
+    subscribers: Vec<Seen>,
+    touched: Vec<u32>,
+}
+
+/// What one subscriber's link saw.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    accepted: Tally,
+    received: Tally,
+    touched: bool,
+}
+
+/// What the world knows of one subscriber.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    /// The core's books of it.
+    pub books: SubBooks,
+    /// Accepted by its transport and not yet received, counted in the link.
+    pub in_flight: Tally,
+}
+
+impl Conservation {
+    /// A judge over this many subscribers.
+    pub fn new(subscribers: usize) -> Self {
+        Self { subscribers: vec![Seen::default(); subscribers], ..Self::default() }
+    }
+
+    /// Counts a fact. Cost: O(log cells).
+    pub fn hear(&mut self, fact: &Fact) {
+        match *fact {
+            Fact::Offered(publish) => self.offered += tally(&publish),
+            Fact::Refused(publish, why) | Fact::Failed(publish, why) => {
+                add(&mut self.refused, why, &publish);
+            }
+            Fact::Shed(publish, why) => add(&mut self.shed, why, &publish),
+            Fact::ShedTold(_, records) => self.shed_told += records,
+            Fact::Accepted(sub, publish) => {
+                self.accepted += tally(&publish);
+                let seen = &mut self.subscribers[at(sub)];
+                seen.accepted += tally(&publish);
+                if !seen.touched {
+                    seen.touched = true;
+                    self.touched.push(sub);
+                }
+            }
+            Fact::Received(sub, publish) => {
+                self.subscribers[at(sub)].received += tally(&publish);
+            }
+            _ => {}
+        }
+    }
+
+    /// Compares the totals, and the subscribers that were written to since the last call.
+    pub fn compare(&mut self, books: &Books, held: impl Fn(u32) -> Option<SubBooks>) -> Found {
+        same("offered", books.offered, self.offered)?;
+        same("refused", books.refused.total(), self.refused.values().copied().sum())?;
+        same("shed", books.shed.total(), self.shed.values().copied().sum())?;
+        same("delivered", books.delivered, self.accepted)?;
+        while let Some(sub) = self.touched.pop() {
+            let seen = &mut self.subscribers[at(sub)];
+            seen.touched = false;
+            if let Some(books) = held(sub) {
+                same("a subscriber's delivered", books.delivered, seen.accepted)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares everything, cell by cell and subscriber by subscriber.
+    pub fn compare_all(&mut self, books: &Books, held: impl Fn(u32) -> Option<Held>) -> Found {
+        self.compare(books, |_| None)?;
+        for (kind, cells, table) in
+            [("refused", &self.refused, &books.refused), ("shed", &self.shed, &books.shed)]
+        {
+            for (&(place, reason), seen) in cells {
+                let what = format!("{kind} at {}", name_cell(place, reason));
+                same(&what, table.get(place, reason), *seen)?;
+            }
+        }
+        for (sub, seen) in (0_u32..).zip(&self.subscribers) {
+            let Some(held) = held(sub) else { continue };
+            same("a subscriber's delivered", held.books.delivered, seen.accepted)?;
+            let mut arrived = seen.received;
+            arrived += held.in_flight;
+            same("a subscriber's received + in flight", arrived, seen.accepted)?;
+            let SubBooks { expected, delivered, dropped, lag, .. } = held.books;
+            let parts = [delivered, dropped, lag].into_iter().sum();
+            same("a subscriber's delivered + dropped + lag", parts, expected)?;
+        }
+        Ok(())
+    }
+
+    /// At the end of a run: what was shed was told.
+    pub fn end(&self, books: &Books) -> Found {
+        let shed = books.shed.total().records;
+        let most = shed + books.evicted.total().records;
+        if (shed..=most).contains(&self.shed_told) {
+            return Ok(());
+        }
+        let told = self.shed_told;
+        let what = format!("publishers learned of {told} records shed, but {shed} were");
+        Err(Finding::safety(NAME, what))
+    }
+}
+
+fn at(index: u32) -> usize {
+    usize::try_from(index).expect("an index of a vector")
+}
+
+fn tally(publish: &Publish) -> Tally {
+    Tally { records: publish.records.into(), bytes: publish.bytes.into() }
+}
+
+fn add(cells: &mut Cells, why: Refusal, publish: &Publish) {
+    *cells.entry((why.place, why.reason)).or_default() += tally(publish);
+}
+
+fn same(what: &str, books: Tally, seen: Tally) -> Found {
+    if books == seen {
+        return Ok(());
+    }
+    let text = |t: Tally| format!("{} records, {} B", t.records, t.bytes);
+    let what = format!("{what}: the books say {}, the peers saw {}", text(books), text(seen));
+    Err(Finding::safety(NAME, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicegate_core::Retry;
+
+    const PUBLISH: Publish = Publish { publisher: 0, topic: 0, number: 0, records: 2, bytes: 100 };
+    const WHY: Refusal =
+        Refusal { place: Place::Schedule, reason: Reason::QueueFull, retry: Retry::Never };
+    const TWO: Tally = Tally { records: 2, bytes: 100 };
+
+    fn honest() -> (Conservation, Books, Held) {
+        let mut judge = Conservation::new(1);
+        let facts = [Fact::Offered(PUBLISH), Fact::Accepted(0, PUBLISH)];
+        facts.iter().for_each(|fact| judge.hear(fact));
+        let books = Books {
+            offered: TWO,
+            admitted: TWO,
+            sequenced: TWO,
+            expected: TWO,
+            delivered: TWO,
+            ..Books::default()
+        };
+        let sub = SubBooks { expected: TWO, delivered: TWO, ..SubBooks::default() };
+        (judge, books, Held { books: sub, in_flight: TWO })
+    }
+
+    fn judge_it(judge: &mut Conservation, books: &Books, held: Held) -> Found {
+        judge.compare(books, |_| Some(held.books))?;
+        judge.compare_all(books, |_| Some(held))?;
+        judge.end(books)
+    }
+
+    #[test]
+    fn honest_books_pass() {
+        let (mut judge, books, held) = honest();
+        judge_it(&mut judge, &books, held).unwrap();
+    }
+
+    #[test]
+    fn doctored_books_are_convicted() {
+        let breaks: [fn(&mut Books, &mut Held); 6] = [
+            |books, _| books.offered.records += 1,
+            |books, _| books.delivered.bytes -= 1,
+            |_, held| held.books.delivered.records -= 1,
+            |_, held| held.books.expected.records += 1,
+            |_, held| held.in_flight = Tally::ZERO,
+            |_, held| held.books.lag.bytes += 1,
+        ];
+        for damage in breaks {
+            let (mut judge, mut books, mut held) = honest();
+            damage(&mut books, &mut held);
+            judge_it(&mut judge, &books, held).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn facts_that_the_books_do_not_have_are_convicted() {
+        let told = Fact::ShedTold(0, 1);
+        for fact in [Fact::Shed(PUBLISH, WHY), Fact::Refused(PUBLISH, WHY), told] {
+            let (mut judge, books, held) = honest();
+            judge.hear(&fact);
+            let found = judge_it(&mut judge, &books, held).unwrap_err();
+            assert_eq!(found.judge, NAME);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Stuck states: work that nothing will ever wake. At a quiescent point the core's own predicate
+//! must be false; at the end of a run everything has drained, or a peer that is named reads
+//! nothing.
+
+use super::{Finding, Found};
+
+const NAME: &str = "stuck";
+
+/// Turns in a row that may do nothing although the shard says that there is more to do.
+const IDLE: u32 = 64;
+
+/// Watches for a shard that spins, and judges the end.
+#[derive(Debug, Default)]
+pub struct Stuck {
+    idle: u32,
+}
+
+/// What is left at the end of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Leftover {
+    /// Subscribers with something waiting: name, records, whether it reads nothing at the end.
+    pub subscribers: Vec<(String, u64, bool)>,
+    /// Subscribers that read nothing at the end, by name.
+    pub stalled: Vec<String>,
+    /// Publishers that are not read, by name.
+    pub paused: Vec<String>,
+    /// Publishes queued and parked.
+    pub jobs: u64,
+    /// Publishes that arrived and are not read although their source is not paused.
+    pub unread: u64,
+}
+
+impl Stuck {
+    /// A turn ended: whether it did anything, and whether the shard said that there is more.
+    pub fn turned(&mut self, did: bool, more: bool) -> Found {
+        self.idle = if did || !more { 0 } else { self.idle + 1 };
+        if self.idle < IDLE {
+            return Ok(());
+        }
+        let what = format!("the shard asked for {IDLE} turns in a row and did nothing in them");
+        Err(Finding::liveness(NAME, what))
+    }
+
+    /// Nothing will happen before the next input: the core's own predicate.
+    pub fn quiescent(predicate: Result<(), impl std::fmt::Display>) -> Found {
+        predicate.map_err(|broken| Finding::liveness(NAME, broken.to_string()))
+    }
+
+    /// The run ended.
+    pub fn end(left: &Leftover) -> Found {
+        let stuck = |what: String| Err(Finding::liveness(NAME, what));
+        for (name, records, stalled) in &left.subscribers {
+            if !stalled {
+                return stuck(format!("{records} records never reached {name}, which reads"));
+            }
+        }
+        if left.unread > 0 {
+            return stuck(format!("{} publishes arrived and were never read", left.unread));
+        }
+        if left.stalled.is_empty() && left.jobs > 0 {
+            return stuck(format!("{} publishes never ran and every peer reads", left.jobs));
+        }
+        if left.stalled.is_empty() && !left.paused.is_empty() {
+            let names = left.paused.join(", ");
+            return stuck(format!("{names} stayed paused and every peer reads"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_that_spins_is_convicted() {
+        let mut judge = Stuck::default();
+        let spin =
+            |judge: &mut Stuck, turns| (0..turns).try_for_each(|_| judge.turned(false, true));
+        spin(&mut judge, IDLE - 1).unwrap();
+        judge.turned(true, true).unwrap();
+        spin(&mut judge, IDLE - 1).unwrap();
+        judge.turned(false, false).unwrap();
+        spin(&mut judge, IDLE).unwrap_err();
+    }
+
+    #[test]
+    fn the_cores_predicate_is_taken_at_its_word() {
+        Stuck::quiescent(Ok::<(), String>(())).unwrap();
+        let found = Stuck::quiescent(Err("a lane nobody wakes")).unwrap_err();
+        assert_eq!((found.judge, found.what.as_str()), (NAME, "a lane nobody wakes"));
+    }
+
+    #[test]
+    fn what_is_left_needs_a_peer_that_reads_nothing() {
+        let stalled = || vec!["sleeper".to_owned()];
+        let good = [
+            Leftover::default(),
+            Leftover { jobs: 3, paused: stalled(), stalled: stalled(), ..Leftover::default() },
+            Leftover {
+                subscribers: vec![("sleeper".into(), 5, true)],
+                stalled: stalled(),
+                ..Leftover::default()
+            },
+        ];
+        for left in good {
+            Stuck::end(&left).unwrap();
+        }
+        let bad = [
+            Leftover { jobs: 1, ..Leftover::default() },
+            Leftover { paused: vec!["feed".into()], ..Leftover::default() },
+            Leftover { unread: 1, stalled: stalled(), ..Leftover::default() },
+            Leftover {
+                subscribers: vec![("reader".into(), 1, false)],
+                stalled: stalled(),
+                ..Leftover::default()
+            },
+        ];
+        for left in bad {
+            Stuck::end(&left).unwrap_err();
+        }
+    }
+}

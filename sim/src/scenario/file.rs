@@ -1,0 +1,236 @@
+//! A scenario file as it is written: every key there is, and nothing else.
+
+use crate::amount::{Amount, Bound, Bytes, Count, Nanos, Span, Thousandths};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use toml::Spanned;
+
+/// A value and where it is written.
+pub(super) type At<T> = Spanned<T>;
+/// A table whose keys are names.
+pub(super) type Table<T> = BTreeMap<Spanned<String>, Spanned<T>>;
+
+/// The whole file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    pub(super) title: String,
+    pub(super) about: String,
+    #[serde(default)]
+    pub(super) seed: u64,
+    pub(super) duration: At<Amount<Nanos>>,
+    pub(super) drain: Option<At<Amount<Nanos>>>,
+    #[serde(default)]
+    pub(super) limits: Table<LimitValue>,
+    #[serde(default)]
+    pub(super) cpu: Cpu,
+    #[serde(default)]
+    pub(super) tenant: Vec<Tenant>,
+    #[serde(default)]
+    pub(super) topic: Vec<Topic>,
+    #[serde(default)]
+    pub(super) publisher: Vec<Publisher>,
+    #[serde(default)]
+    pub(super) subscriber: Vec<Subscriber>,
+    #[serde(default)]
+    pub(super) pressure: Vec<Pressure>,
+    #[serde(default)]
+    pub(super) expect: Expect,
+    #[serde(default)]
+    pub(super) variant: Vec<Variant>,
+}
+
+/// A limit's value: a number in the key's unit, or text that is converted into it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum LimitValue {
+    Number(u64),
+    Text(String),
+}
+
+/// What the shard's work costs, and how it is portioned.
+#[derive(Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Cpu {
+    pub(super) turn: Option<Amount<Nanos>>,
+    pub(super) read: Option<Amount<Nanos>>,
+    pub(super) delivery: Option<Amount<Nanos>>,
+    pub(super) work: Option<At<u32>>,
+    pub(super) reads: Option<At<u32>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tenant {
+    pub(super) name: At<String>,
+    pub(super) weight: Option<At<u32>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Topic {
+    pub(super) name: At<String>,
+    pub(super) tenant: Option<At<String>>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum AckMode {
+    None,
+    Now,
+    Wait,
+}
+
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum PolicyName {
+    Block,
+    DropNew,
+    DropOld,
+    Latest,
+}
+
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum PipeName {
+    Shared,
+    Single,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Publisher {
+    pub(super) name: At<String>,
+    pub(super) count: Option<At<u32>>,
+    pub(super) topic: At<String>,
+    pub(super) rate: At<i64>,
+    pub(super) size: Option<At<Span<Bytes>>>,
+    pub(super) records: Option<At<u32>>,
+    pub(super) ack: Option<AckMode>,
+    pub(super) from: Option<At<Amount<Nanos>>>,
+    pub(super) until: Option<At<Amount<Nanos>>>,
+    #[serde(default)]
+    pub(super) bursts: Vec<At<Burst>>,
+    pub(super) bandwidth: Option<At<Amount<Bytes>>>,
+    pub(super) delay: Option<Amount<Nanos>>,
+    pub(super) window: Option<At<Amount<Bytes>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Burst {
+    pub(super) at: Amount<Nanos>,
+    pub(super) r#for: Amount<Nanos>,
+    pub(super) times: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Subscriber {
+    pub(super) name: At<String>,
+    pub(super) count: Option<At<u32>>,
+    pub(super) topic: At<String>,
+    pub(super) policy: Option<At<PolicyName>>,
+    pub(super) pipe: Option<At<PipeName>>,
+    pub(super) batches: Option<u32>,
+    pub(super) bytes: Option<Amount<Bytes>>,
+    pub(super) bandwidth: Option<At<Amount<Bytes>>>,
+    pub(super) delay: Option<Amount<Nanos>>,
+    pub(super) buffer: Option<At<Amount<Bytes>>>,
+    #[serde(default)]
+    pub(super) stalls: Vec<At<Stall>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Stall {
+    pub(super) at: Amount<Nanos>,
+    pub(super) r#for: Option<Amount<Nanos>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Pressure {
+    pub(super) at: At<Amount<Nanos>>,
+    pub(super) text: Option<String>,
+    #[serde(default)]
+    pub(super) unreadable: bool,
+}
+
+/// What must hold at the end of a run.
+#[derive(Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Expect {
+    pub(super) drained: Option<bool>,
+    pub(super) isolation: Option<bool>,
+    pub(super) lost: Option<Lost>,
+    pub(super) bands: Option<At<Vec<At<String>>>>,
+    pub(super) transitions: Option<Bound<Count>>,
+    pub(super) factor_min: Option<Bound<Thousandths>>,
+    pub(super) factor_final: Option<Bound<Thousandths>>,
+    pub(super) backlog_peak: Option<Bound<Bytes>>,
+    pub(super) held_peak: Option<Bound<Bytes>>,
+    pub(super) queue_peak: Option<Bound<Count>>,
+    #[serde(default)]
+    pub(super) dropped: Table<Bound<Count>>,
+    #[serde(default)]
+    pub(super) evicted: Table<Bound<Count>>,
+    #[serde(default)]
+    pub(super) refused: Table<Bound<Count>>,
+    #[serde(default)]
+    pub(super) shed: Table<Bound<Count>>,
+    #[serde(default)]
+    pub(super) publisher: Table<PublisherExpect>,
+    #[serde(default)]
+    pub(super) subscriber: Table<SubscriberExpect>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Lost {
+    pub(super) nobody_but: Vec<At<String>>,
+}
+
+/// What a group of publishers must have seen, in records.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublisherExpect {
+    /// Handed to the broker.
+    pub offered: Option<Bound<Count>>,
+    /// Answered no, at once or after waiting.
+    pub refused: Option<Bound<Count>>,
+    /// Discarded.
+    pub shed: Option<Bound<Count>>,
+    /// Not sent because the window was full.
+    pub held_back: Option<Bound<Count>>,
+}
+
+/// What a group of subscribers must have seen, in records over all of the group.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubscriberExpect {
+    /// Received through the link.
+    pub received: Option<Bound<Count>>,
+    /// Accepted by the transport.
+    pub delivered: Option<Bound<Count>>,
+    /// Dropped by the broker.
+    pub dropped: Option<Bound<Count>>,
+    /// Neither delivered nor dropped at the end.
+    pub lag: Option<Bound<Count>>,
+    /// Median of the time from offer to receipt.
+    pub latency_p50: Option<Bound<Nanos>>,
+    /// 99th percentile of the same.
+    pub latency_p99: Option<Bound<Nanos>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Variant {
+    pub(super) name: At<String>,
+    #[serde(default)]
+    pub(super) limits: Table<LimitValue>,
+    #[serde(default)]
+    pub(super) cpu: Cpu,
+    #[serde(default)]
+    pub(super) expect: Expect,
+}

@@ -1,0 +1,131 @@
+//! The program as people and CI call it: output and exit codes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn sim(arguments: &[&str]) -> Output {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate-sim"));
+    command.args(arguments).current_dir(root).output().expect("the program starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("the program prints text")
+}
+
+/// A scenario of one publisher and one subscriber, with something added.
+fn file(name: &str, more: &str) -> String {
+    let text = format!(
+        r#"
+title = "A small one"
+about = "Two hundred records."
+duration = "2s"
+[[topic]]
+name = "news"
+[[publisher]]
+name = "feed"
+topic = "news"
+rate = 100
+[[subscriber]]
+name = "reader"
+topic = "news"
+{more}
+"#
+    );
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.toml"));
+    std::fs::write(&path, text).expect("cargo made the folder");
+    path.to_str().expect("cargo's folder is text").to_owned()
+}
+
+#[test]
+fn what_holds_exits_with_0_and_what_does_not_with_1() {
+    let good = file("good", "[expect.subscriber.reader]\nreceived = '= 200'");
+    let output = sim(&["run", &good]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stdout).contains("1 of 1 expectations hold"));
+
+    let wrong = file("wrong", "[expect.subscriber.reader]\nreceived = '= 201'");
+    let output = sim(&["run", &good, &wrong]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let due = "expected subscriber reader: received = 201, found 200";
+    assert!(text(&output.stdout).contains(due), "{output:?}");
+}
+
+#[test]
+fn every_kind_of_expectation_can_fail() {
+    let cases = [
+        ("drained", "[expect]\ndrained = false"),
+        ("transitions", "[expect]\ntransitions = '= 1'"),
+        ("bands", "[expect]\nbands = ['severe']"),
+        ("factor_min", "[expect]\nfactor_min = '< 1'"),
+        ("factor_final", "[expect]\nfactor_final = '= 0.9'"),
+        ("backlog_peak", "[expect]\nbacklog_peak = '> 1GiB'"),
+        ("held_peak", "[expect]\nheld_peak = '< 1KiB'"),
+        ("queue_peak", "[expect]\nqueue_peak = '= 0'"),
+        ("dropped total", "[expect.dropped]\ntotal = '= 1'"),
+        ("evicted schedule", "[expect.evicted]\nschedule = '= 1'"),
+        ("refused schedule/busy", "[expect.refused]\n'schedule/busy' = '= 1'"),
+        ("shed admission", "[expect.shed]\nadmission = '= 1'"),
+        ("publisher feed: offered", "[expect.publisher.feed]\noffered = '= 1'"),
+        ("publisher feed: refused", "[expect.publisher.feed]\nrefused = '= 1'"),
+        ("publisher feed: shed", "[expect.publisher.feed]\nshed = '= 1'"),
+        ("publisher feed: held_back", "[expect.publisher.feed]\nheld_back = '= 1'"),
+        ("subscriber reader: delivered", "[expect.subscriber.reader]\ndelivered = '= 1'"),
+        ("subscriber reader: dropped", "[expect.subscriber.reader]\ndropped = '= 1'"),
+        ("subscriber reader: lag", "[expect.subscriber.reader]\nlag = '= 1'"),
+        ("subscriber reader: latency_p50", "[expect.subscriber.reader]\nlatency_p50 = '< 1us'"),
+        ("subscriber reader: latency_p99", "[expect.subscriber.reader]\nlatency_p99 = '< 1us'"),
+        (
+            "records lost by reader",
+            "stalls = [{ at = '0s' }]\nbuffer = 1\n[limits]\nhigh_water_bytes = 1024\n\
+             [expect]\nlost = { nobody_but = [] }",
+        ),
+    ];
+    for (index, (what, more)) in cases.into_iter().enumerate() {
+        let output = sim(&["run", &file(&format!("fails-{index}"), more)]);
+        assert_eq!(output.status.code(), Some(1), "{what}: {output:?}");
+        let due = format!("expected {what} ");
+        assert!(text(&output.stdout).contains(&due), "{what}: {output:?}");
+    }
+}
+
+#[test]
+fn bad_input_exits_with_2_before_anything_runs() {
+    let good = file("before", "");
+    let unknown = file("unknown", "polcy = 'drop_old'");
+    let output = sim(&["run", &good, &unknown]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()));
+    let message = text(&output.stderr);
+    let due = format!("{unknown}:14: unknown key `polcy`; did you mean `policy`?");
+    assert!(message.contains(&due), "{message}");
+    for arguments in [&["run", "no/such/file.toml"][..], &["run", "sim/src"], &["run"], &["walk"]] {
+        assert_eq!(sim(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+    let output = sim(&["run", &good, "--variant", "none"]);
+    assert_eq!(output.status.code(), Some(2));
+    let refused = file("refused", "[limits]\nmax_connections = 1");
+    let output = sim(&["run", &refused]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let message = text(&output.stderr);
+    assert!(message.contains("was refused by the broker: table/limit"), "{message}");
+}
+
+#[test]
+fn json_has_what_the_table_has_and_the_wall_clock() {
+    let good = file("json", "");
+    let output = sim(&["run", "--json", "--seed", "7", &good]);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["seed"], 7);
+    assert_eq!(document["exit"], 0);
+    assert_eq!(document["books"]["delivered"]["records"], 200);
+    assert_eq!(document["conviction"], serde_json::Value::Null);
+    assert!(document["deliveries_per_wall_second"].as_u64().unwrap() > 0);
+    let table = sim(&["run", "--seed", "7", &good]);
+    assert!(text(&table.stdout).contains(document["tape"].as_str().unwrap()));
+}
+
+#[test]
+fn help_says_what_there_is() {
+    let help = [sim(&["--help"]), sim(&["run", "--help"])].map(|output| text(&output.stdout));
+    insta::assert_snapshot!(help.join("\n"));
+}

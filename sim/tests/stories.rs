@@ -1,0 +1,69 @@
+//! Every scenario in `scenarios/` holds, twice in a row to the same hash, and its table is the
+//! one that is checked in.
+
+use sluicegate_sim::{run, scenario};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+fn scenarios() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
+    let entries = std::fs::read_dir(folder).expect("the folder of scenarios");
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    files.retain(|file| file.extension().is_some_and(|ending| ending == "toml"));
+    files.sort();
+    files
+}
+
+#[test]
+fn every_story_holds_and_its_table_is_the_one_kept() {
+    let files = scenarios();
+    assert!(files.len() >= 3, "{files:?}");
+    for file in files {
+        let stem = file.file_stem().unwrap().to_str().unwrap().to_owned();
+        let text = std::fs::read_to_string(&file).unwrap();
+        let mut tables = String::new();
+        for story in scenario::read(&format!("scenarios/{stem}.toml"), &text).unwrap() {
+            let outcome = run(&story).unwrap();
+            let again = run(&story).unwrap();
+            assert_eq!(outcome.report.tape, again.report.tape, "{}", story.name());
+            assert_eq!(outcome.to_string(), again.to_string(), "{}", story.name());
+            assert_eq!(outcome.code(), 0, "{outcome}");
+            writeln!(tables, "{outcome}").unwrap();
+        }
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios/snapshots");
+        insta::with_settings!({
+            snapshot_path => folder,
+            prepend_module_to_snapshot => false,
+            omit_expression => true,
+        }, { insta::assert_snapshot!(stem, tables) });
+    }
+}
+
+#[test]
+fn another_seed_is_another_tape_and_another_peer_changes_nobody_elses_dice() {
+    let text = r#"
+title = "t"
+about = "a"
+duration = "1s"
+[[topic]]
+name = "news"
+[[publisher]]
+name = "feed"
+topic = "news"
+rate = 100
+size = "1KiB..8KiB"
+"#;
+    let tape = |text: &str, seed| {
+        let mut story = scenario::read("t.toml", text).unwrap().remove(0);
+        story.seed = seed;
+        let report = run(&story).unwrap().report;
+        (report.tape, report.books.offered)
+    };
+    let (one, two) = (tape(text, 1), tape(text, 2));
+    assert_ne!(one.0, two.0);
+    assert_ne!(one.1.bytes, two.1.bytes);
+    let more = format!("{text}\n[[subscriber]]\nname = 's'\ntopic = 'news'");
+    let three = tape(&more, 1);
+    assert_ne!(one.0, three.0);
+    assert_eq!(one.1, three.1);
+}
