@@ -284,7 +284,10 @@ impl Server {
 
     /// A new connection. Without room for it in the core it is closed at once.
     fn admit(&mut self, stream: TcpStream) {
-        let Ok(session) = Session::open(&mut self.shard) else { return };
+        let Ok(session) = Session::open(&mut self.shard) else {
+            self.shard.process.refused_sockets += 1;
+            return;
+        };
         let (index, generation) = self.sockets.insert(Socket::new(stream, session));
         self.shard.process.sockets += 1;
         let key = Key { index, generation };
