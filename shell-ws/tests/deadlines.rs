@@ -5,27 +5,28 @@ mod support;
 use sluicegate_ws::config::Config;
 use sluicegate_ws::worker::{Server, Stopper, Timing};
 use std::net::SocketAddr;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use support::{Client, Frame, PING, PONG, masked};
 
 struct Running {
     address: SocketAddr,
     stopper: Stopper,
-    thread: Option<std::thread::JoinHandle<()>>,
+    thread: JoinHandle<()>,
 }
 
 impl Running {
     fn start(timing: Timing) -> Self {
-        let config = Config::development(([127, 0, 0, 1], 0).into()).unwrap();
-        let server = Server::bind(Config { timing, ..config }).unwrap();
-        let (address, stopper) = (server.address(), server.stopper().unwrap());
-        let thread = Some(std::thread::spawn(move || server.run().unwrap()));
+        let config = Config::development(([127, 0, 0, 1], 0).into()).expect("it is loopback");
+        let server = Server::bind(Config { timing, ..config }).expect("some port is free");
+        let (address, stopper) = (server.address(), server.stopper().expect("a descriptor"));
+        let thread = std::thread::spawn(move || server.run().expect("it ends well"));
         Self { address, stopper, thread }
     }
 
     fn stop(mut self) {
-        self.stopper.stop().unwrap();
-        self.thread.take().unwrap().join().unwrap();
+        self.stopper.stop().expect("it runs");
+        self.thread.join().expect("it does not panic");
     }
 }
 

@@ -78,7 +78,7 @@ fn bad_requests_have_their_status() {
         (good.replace("/apps/1001", "/apps/7"), 404),
         (String::from_utf8(post("{")).unwrap(), 400),
         (String::from_utf8(post(&event("a", &"x".repeat(10_241)))).unwrap(), 413),
-        ("no request at all\r\n\r\n".to_owned(), 400),
+        ("\0\r\n\r\n".to_owned(), 400),
         (format!("GET / HTTP/1.1\r\nHost: {}", "h".repeat(8 << 10)), 431),
         ("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n".to_owned(), 413),
     ] {

@@ -13,7 +13,7 @@ fn run(arguments: &[&str]) -> Output {
 fn error(arguments: &[&str]) -> String {
     let output = run(arguments);
     assert!(!output.status.success(), "{arguments:?}");
-    String::from_utf8(output.stderr).unwrap()
+    String::from_utf8(output.stderr).expect("errors are text")
 }
 
 #[test]

@@ -10,23 +10,23 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 /// No answer within this time is a failure.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The built program on a port of its own choice.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
-    pub address: SocketAddr,
+    pub(crate) address: SocketAddr,
     /// The lines it printed at its start.
-    pub lines: Vec<String>,
+    pub(crate) lines: Vec<String>,
 }
 
 impl Server {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::with(Command::new(env!("CARGO_BIN_EXE_sluicegate-ws")).args(["--port", "0"]))
     }
 
     /// Starts a command line that runs the program without `--json`.
-    pub fn with(command: &mut Command) -> Self {
+    pub(crate) fn with(command: &mut Command) -> Self {
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("the program was built");
         let out = BufReader::new(child.stdout.take().expect("it is piped"));
@@ -37,13 +37,13 @@ impl Server {
         Self { child, address, lines }
     }
 
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
         assert!(status.expect("there is a kill program").success());
     }
 
     /// Waits until it has ended.
-    pub fn wait(&mut self) -> ExitStatus {
+    pub(crate) fn wait(&mut self) -> ExitStatus {
         let mut status = None;
         until("the program to end", || {
             status = self.child.try_wait().expect("it is our child");
@@ -52,12 +52,12 @@ impl Server {
         status.expect("just seen")
     }
 
-    pub fn connect(&self) -> Client {
+    pub(crate) fn connect(&self) -> Client {
         Client::connect(self.address)
     }
 
     /// A WebSocket client of the development app, and its socket id.
-    pub fn client(&self) -> (Client, String) {
+    pub(crate) fn client(&self) -> (Client, String) {
         let mut client = self.connect();
         client.upgrade("/app/app-key?protocol=7");
         let established = client.text();
@@ -67,7 +67,7 @@ impl Server {
     }
 
     /// The sum of a family's samples whose labels contain `labels`.
-    pub fn metric(&self, family: &str, labels: &str) -> u64 {
+    pub(crate) fn metric(&self, family: &str, labels: &str) -> u64 {
         let answer = self.connect().request("GET /metrics", "");
         assert_eq!(answer.status, 200);
         assert!(answer.body.ends_with("# EOF\n"));
@@ -75,15 +75,16 @@ impl Server {
             let name = line.split(['{', ' ']).next();
             name == Some(family) && line.contains(labels)
         });
-        lines.map(|line| line.rsplit(' ').next().and_then(|n| n.parse::<u64>().ok()).unwrap()).sum()
+        let value = |line: &str| line.rsplit(' ').next().and_then(|n| n.parse::<u64>().ok());
+        lines.map(|line| value(line).expect("samples end with a number")).sum()
     }
 
-    pub fn column(&self, column: &str) -> u64 {
+    pub(crate) fn column(&self, column: &str) -> u64 {
         self.metric("sluicegate_records_total", &format!("column=\"{column}\""))
     }
 
     /// Publishes and returns the status.
-    pub fn publish(&self, body: &str) -> u16 {
+    pub(crate) fn publish(&self, body: &str) -> u16 {
         self.connect().send(&post(body)).response().status
     }
 }
@@ -96,15 +97,15 @@ impl Drop for Server {
     }
 }
 
-pub struct Answer {
-    pub status: u16,
-    pub head: String,
-    pub body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
 }
 
 /// One frame.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Frame {
+pub(crate) enum Frame {
     Text(String),
     Pong(Vec<u8>),
     Close(u16),
@@ -112,25 +113,25 @@ pub enum Frame {
 }
 
 /// A raw socket and what was read from it too much.
-pub struct Client {
-    pub stream: TcpStream,
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
     ahead: Vec<u8>,
 }
 
 impl Client {
-    pub fn connect(address: SocketAddr) -> Self {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("the server listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
         stream.set_write_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
         Self { stream, ahead: Vec::new() }
     }
 
-    pub fn send(&mut self, bytes: &[u8]) -> &mut Self {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> &mut Self {
         self.stream.write_all(bytes).expect("the server reads");
         self
     }
 
-    pub fn finish(&mut self) -> &mut Self {
+    pub(crate) fn finish(&mut self) -> &mut Self {
         self.stream.shutdown(Shutdown::Write).expect("the socket is open");
         self
     }
@@ -155,11 +156,11 @@ impl Client {
     }
 
     /// Whether the server ends the connection with a FIN and without another byte.
-    pub fn is_over(&mut self) -> bool {
+    pub(crate) fn is_over(&mut self) -> bool {
         self.ahead.is_empty() && !self.more()
     }
 
-    pub fn response(&mut self) -> Answer {
+    pub(crate) fn response(&mut self) -> Answer {
         let end = loop {
             if let Some(at) = self.ahead.windows(4).position(|four| four == b"\r\n\r\n") {
                 break at + 4;
@@ -175,14 +176,14 @@ impl Client {
     }
 
     /// `line` is a method and a path.
-    pub fn request(&mut self, line: &str, body: &str) -> Answer {
+    pub(crate) fn request(&mut self, line: &str, body: &str) -> Answer {
         let length = body.len();
         let request =
             format!("{line} HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n{body}");
         self.send(request.as_bytes()).response()
     }
 
-    pub fn upgrade(&mut self, target: &str) -> &mut Self {
+    pub(crate) fn upgrade(&mut self, target: &str) -> &mut Self {
         let request = format!(
             "GET {target} HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\n\
              Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -194,11 +195,15 @@ impl Client {
         self
     }
 
-    pub fn frame(&mut self) -> Frame {
+    fn number(&mut self, len: usize) -> usize {
+        self.take(len).into_iter().fold(0, |number, byte| number << 8 | usize::from(byte))
+    }
+
+    pub(crate) fn frame(&mut self) -> Frame {
         let head = self.take(2);
         let len = match head[1] {
-            126 => usize::from(u16::from_be_bytes(self.take(2).try_into().unwrap())),
-            127 => usize::try_from(u64::from_be_bytes(self.take(8).try_into().unwrap())).unwrap(),
+            126 => self.number(2),
+            127 => self.number(8),
             len => usize::from(len),
         };
         assert!(head[0] & 0x80 != 0 && head[1] & 0x80 == 0, "final and unmasked");
@@ -211,7 +216,7 @@ impl Client {
         }
     }
 
-    pub fn text(&mut self) -> String {
+    pub(crate) fn text(&mut self) -> String {
         match self.frame() {
             Frame::Text(text) => text,
             other => panic!("expected a text, got {other:?}"),
@@ -219,11 +224,11 @@ impl Client {
     }
 
     /// Sends a text message and reads one.
-    pub fn ask(&mut self, text: &str) -> String {
+    pub(crate) fn ask(&mut self, text: &str) -> String {
         self.send(&masked(0x81, text.as_bytes())).text()
     }
 
-    pub fn subscribe(&mut self, channel: &str) -> &mut Self {
+    pub(crate) fn subscribe(&mut self, channel: &str) -> &mut Self {
         let text = format!(r#"{{"event":"pusher:subscribe","data":{{"channel":"{channel}"}}}}"#);
         let answer = self.ask(&text);
         assert!(answer.contains("pusher_internal:subscription_succeeded"), "{answer}");
@@ -231,24 +236,25 @@ impl Client {
     }
 
     /// Closes the connection with a reset instead of a FIN.
-    pub fn reset(self) {
+    pub(crate) fn reset(self) {
         let socket = socket2::Socket::from(self.stream);
         socket.set_linger(Some(Duration::ZERO)).expect("a socket takes this option");
     }
 }
 
-pub const PING: &str = r#"{"event":"pusher:ping","data":{}}"#;
-pub const PONG: &str = r#"{"event":"pusher:pong","data":"{}"}"#;
+pub(crate) const PING: &str = r#"{"event":"pusher:ping","data":{}}"#;
+pub(crate) const PONG: &str = r#"{"event":"pusher:pong","data":"{}"}"#;
 
 /// A client's frame.
-pub fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     let mask = [0x37, 0xfa, 0x21, 0x3d];
     let mut frame = vec![first];
-    match payload.len() {
-        len @ 0..=125 => frame.push(0x80 | u8::try_from(len).unwrap()),
+    let len = u16::try_from(payload.len()).expect("no test needs longer frames");
+    match len.to_be_bytes() {
+        [0, len @ 0..=125] => frame.push(0x80 | len),
         len => {
             frame.push(0x80 | 126);
-            frame.extend(u16::try_from(len).unwrap().to_be_bytes());
+            frame.extend(len);
         }
     }
     frame.extend(mask);
@@ -257,12 +263,12 @@ pub fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// A signed call that publishes.
-pub fn post(body: &str) -> Vec<u8> {
+pub(crate) fn post(body: &str) -> Vec<u8> {
     let seconds = sluicegate_host::clock::Clock::start().unix_seconds();
     let digest = hex::encode(Md5::digest(body.as_bytes()));
     let query =
         format!("auth_key=app-key&auth_timestamp={seconds}&auth_version=1.0&body_md5={digest}");
-    let mut mac = Hmac::<Sha256>::new_from_slice(b"app-secret").unwrap();
+    let mut mac = Hmac::<Sha256>::new_from_slice(b"app-secret").expect("any key");
     mac.update(format!("POST\n/apps/1001/events\n{query}").as_bytes());
     let signature = hex::encode(mac.finalize().into_bytes());
     let length = body.len();
@@ -273,12 +279,12 @@ pub fn post(body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-pub fn event(channel: &str, data: &str) -> String {
+pub(crate) fn event(channel: &str, data: &str) -> String {
     serde_json::json!({ "name": "e", "channel": channel, "data": data }).to_string()
 }
 
 /// Looks again and again until it is so.
-pub fn until(what: &str, mut look: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut look: impl FnMut() -> bool) {
     let clock = sluicegate_host::clock::Clock::start();
     while !look() {
         let waited = clock.now().since(sluicegate_core::Instant::ZERO);
