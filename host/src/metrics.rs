@@ -29,6 +29,8 @@ pub struct Process {
     pub refused_sockets: u64,
     /// Times that accepting stopped because the process was out of file descriptors.
     pub accept_stalls: u64,
+    /// Passes of the event loop.
+    pub turns: u64,
 }
 
 /// The text of a scrape; it ends with `# EOF`. `tenants` are named by the shell, those that shall
@@ -191,6 +193,11 @@ impl Collector for Page {
                 "Moves when a new socket is closed at once because `max_connections` is reached",
                 self.process.refused_sockets,
             ),
+            (
+                "turns",
+                "Moves with each pass of the event loop: about once per second in silence",
+                self.process.turns,
+            ),
         ] {
             out.encode_descriptor(name, help, None, MetricType::Counter)?
                 .encode_counter(&value, NO_EXEMPLAR)?;
@@ -344,7 +351,7 @@ mod tests {
     #[test]
     fn every_column_is_there_and_the_text_is_whole() {
         let (broker, tenant) = broker();
-        let process = Process { sockets: 1, refused_sockets: 3, accept_stalls: 2 };
+        let process = Process { sockets: 1, refused_sockets: 3, accept_stalls: 2, turns: 4 };
         let text = exposition(&broker, &[("1001", tenant)], process);
         assert!(text.ends_with("# EOF\n"), "{text}");
         let lines = lines(&text);
@@ -370,6 +377,7 @@ mod tests {
             "sluicegate_sockets 1",
             "sluicegate_accept_stalls_total 2",
             "sluicegate_refused_sockets_total 3",
+            "sluicegate_turns_total 4",
         ] {
             assert!(lines.contains(&line), "{line} is missing in\n{text}");
         }

@@ -198,3 +198,18 @@ fn pipelined_commands_lose_no_answer() {
     }
     writing.join().unwrap();
 }
+
+#[test]
+fn what_merely_comes_at_once_is_not_overload() {
+    let server = Server::start();
+    let channels: Vec<String> = (0..100).map(|n| format!("c{n}")).collect();
+    let wide = serde_json::json!({ "name": "e", "channels": channels, "data": "" }).to_string();
+    let mut clients: Vec<_> = (0..400).map(|_| server.connect()).collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.send(&if n % 20 == 0 { post(&wide) } else { post(&event("news", "")) });
+    }
+    for client in &mut clients {
+        assert_eq!(client.response().status, 200);
+    }
+    assert_eq!(server.column("sequenced"), 20 * 100 + 380);
+}

@@ -39,6 +39,12 @@ fn a_slow_reader_loses_its_own_and_the_books_add_up() {
     let place = "column=\"dropped\",place=\"backlog\",reason=\"drop_old\"";
     assert_eq!(server.metric("sluicegate_records_total", place), dropped);
 
+    // A peer that takes nothing costs nothing. A loop that does not sleep makes hundreds of turns
+    // during a scrape, which takes about ten.
+    let turns: Vec<u64> = (0..5).map(|_| server.metric("sluicegate_turns_total", "")).collect();
+    let most = turns.windows(2).map(|pair| pair[1] - pair[0]).max();
+    assert!(most < Some(50), "{turns:?}");
+
     // What it gets once it reads again is what was delivered and what waits.
     let survivors = delivered + lag - EVENTS;
     let mut last = None;

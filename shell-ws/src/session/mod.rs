@@ -202,8 +202,8 @@ impl Session {
         Took::Used(used)
     }
 
-    /// The peer sends nothing more, and everything it sent was offered to [`receive`](Self::receive).
-    /// What waits for it is still sent.
+    /// The peer sends nothing more, and all it sent was offered to [`receive`](Self::receive). What
+    /// waits for it is still sent.
     pub fn end_of_input(&mut self, shard: &mut Shard) -> Action {
         match &mut self.mode {
             Mode::Closing => return Action::None,
