@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use serde_json::json;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// The start-up lines of a server that listens on `address`. Only the development app's secret is
 /// shown: everyone knows it.
@@ -54,7 +54,11 @@ fn machine(config: &Config, address: SocketAddr) -> Vec<String> {
 
 /// What a client on this machine connects to.
 fn host(address: SocketAddr) -> String {
-    if address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { address.ip().to_string() }
+    match address.ip() {
+        ip if ip.is_unspecified() => "127.0.0.1".to_owned(),
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    }
 }
 
 /// An error that ends the program, with its causes.
@@ -78,6 +82,18 @@ mod tests {
         let text = lines.join("\n");
         for part in ["127.0.0.1:6001", "id 1001", "key app-key", "secret app-secret", "/metrics"] {
             assert!(text.contains(part), "{part} is missing in {text}");
+        }
+    }
+
+    #[test]
+    fn clients_are_told_a_host_that_they_can_connect_to() {
+        for (ip, expected) in [
+            ("127.0.0.2", "wsHost: \"127.0.0.2\""),
+            ("0.0.0.0", "wsHost: \"127.0.0.1\""),
+            ("::1", "wsHost: \"[::1]\""),
+        ] {
+            let text = lines(&config(), SocketAddr::new(ip.parse().unwrap(), 1), false).join("\n");
+            assert!(text.contains(expected), "{text}");
         }
     }
 

@@ -3,14 +3,17 @@ use super::auth::tests::sign;
 use super::*;
 use crate::apps::App;
 use crate::shard::tests::{shard, shard_with};
-use sluicegate_core::{Effect, Instant, Limits, Progress, Reason};
+use sluicegate_core::{Effect, Instant, Limits, Progress, Rand, Reason};
 
 const NOW: u64 = 1_700_000_000;
 
-/// A shard and the sessions on it, with transports that take everything.
+/// A shard and the sessions on it. Transports take everything, unless they are stingy.
 struct World {
     shard: Shard,
     peers: Vec<Peer>,
+    stingy: Option<Rand>,
+    /// Outlets of transports that took less than they were offered.
+    refusing: Vec<OutletId>,
 }
 
 struct Peer {
@@ -30,7 +33,7 @@ impl World {
     fn with(mut shard: Shard) -> Self {
         shard.unix_seconds = NOW;
         shard.broker.advance(Instant::from_millis(1));
-        Self { shard, peers: Vec::new() }
+        Self { shard, peers: Vec::new(), stingy: None, refusing: Vec::new() }
     }
 
     fn connect(&mut self) -> usize {
@@ -90,9 +93,19 @@ impl World {
                 Effect::Write(offer) => {
                     let owner = self.shard.owner_of_outlet(offer.outlet).unwrap();
                     let peer = &mut self.peers[usize::try_from(owner).unwrap()];
-                    self.shard.broker.frames(offer).for_each(|frame| peer.out.extend(frame));
-                    self.shard.broker.sent(offer, offer.bytes);
-                    peer.session.as_mut().unwrap().written(offer.bytes);
+                    let part = |rand: &mut Rand| match rand.below(3) {
+                        0 => rand.below(offer.bytes + 1),
+                        _ => offer.bytes,
+                    };
+                    let accepted = self.stingy.as_mut().map_or(offer.bytes, part);
+                    if self.stingy.is_none() {
+                        self.shard.broker.frames(offer).for_each(|frame| peer.out.extend(frame));
+                    }
+                    if accepted < offer.bytes {
+                        self.refusing.push(offer.outlet);
+                    }
+                    self.shard.broker.sent(offer, accepted);
+                    peer.session.as_mut().unwrap().written(accepted);
                 }
                 Effect::Notice(notice) => self.notice(notice),
             }
@@ -828,4 +841,114 @@ fn a_client_that_reads_no_answers_is_paused_and_then_given_up() {
     assert_eq!(session.timeout(&mut shard), Action::Drop);
     session.end(&mut shard);
     assert_eq!(shard.broker.counts(), (0, 0));
+}
+
+/// What HTTP clients send, and what WebSocket clients send; most of it is sound.
+fn pieces() -> [Vec<Vec<u8>>; 2] {
+    let text = |text: &str| masked(0x81, text.as_bytes());
+    let http = vec![
+        upgrade("/app/app-key?protocol=7").into_bytes(),
+        upgrade("/app/app-key?protocol=4").into_bytes(),
+        upgrade("/app/other?protocol=7").into_bytes(),
+        post(&event(&["a", "b", "c"], "data"), NOW).into_bytes(),
+        post(&event(&["a"], &"x".repeat(5_000)), NOW).into_bytes(),
+        post(&event(&["b"], &"x".repeat(5_000)), NOW).into_bytes(),
+        post("{}", NOW).into_bytes(),
+        b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n".to_vec(),
+        b"GET /health HTTP/1.0\r\n\r\n".to_vec(),
+    ];
+    let websocket = vec![
+        text(r#"{"event":"pusher:subscribe","data":{"channel":"a"}}"#),
+        text(r#"{"event":"pusher:subscribe","data":{"channel":"b"}}"#),
+        text(r#"{"event":"pusher:unsubscribe","data":{"channel":"a"}}"#),
+        text(PING),
+        text("{"),
+        masked(0x01, b"{"),
+        masked(0x80, b"}"),
+        masked(0x89, b"ping"),
+    ];
+    [http, websocket]
+}
+
+const PING: &str = r#"{"event":"pusher:ping","data":{}}"#;
+
+#[test]
+fn whatever_comes_nothing_panics_and_nothing_is_left() {
+    let pieces = pieces();
+    let mut seen = [0; 3];
+    for seed in 0..60 {
+        let mut rand = Rand::new(seed);
+        let mut limits = Limits::default();
+        limits.set("high_water_bytes", 8 << 10).unwrap();
+        let mut world = World::with(shard_with(limits));
+        world.stingy = Some(rand.fork("transports"));
+        for _ in 0..400 {
+            let peer = usize::try_from(rand.below(6)).unwrap();
+            if peer >= world.peers.len() {
+                world.connect();
+                continue;
+            }
+            disturb(&mut world, peer, &pieces, &mut rand);
+        }
+        world.stingy = None;
+        for peer in 0..world.peers.len() {
+            world.act(peer, Action::Drop);
+        }
+        while world.run() {}
+        let books = world.shard.broker.ledger();
+        assert_eq!(world.shard.broker.counts(), (0, 0), "seed {seed}");
+        assert_eq!((books.lag.records, books.queued.records), (0, 0), "seed {seed}");
+        let ends = [books.delivered, books.dropped.total(), books.left].map(|tally| tally.records);
+        assert_eq!(books.expected.records, ends.iter().sum::<u64>(), "seed {seed}");
+        seen.iter_mut().zip(ends).for_each(|(sum, n)| *sum += n);
+    }
+    assert!(seen.iter().all(|n| *n > 10), "every end was met: {seen:?}");
+}
+
+/// One random thing happens to a peer.
+fn disturb(world: &mut World, peer: usize, pieces: &[Vec<Vec<u8>>; 2], rand: &mut Rand) {
+    if world.peers[peer].session.is_none() {
+        let fresh = world.connect();
+        let (session, owner) = (world.peers.pop().unwrap().session, peer as u64);
+        assert_eq!(fresh, world.peers.len());
+        let mut session = session.unwrap();
+        session.settle(&mut world.shard, owner);
+        world.peers[peer].session = Some(session);
+        world.peers[peer].inbox.clear();
+        return;
+    }
+    match rand.below(40) {
+        0 => world.timeout(peer),
+        1 => world.act(peer, Action::Drop),
+        2 if world.peers[peer].inbox.is_empty() => world.end_of_input(peer),
+        3..=7 => {
+            for outlet in std::mem::take(&mut world.refusing) {
+                world.shard.broker.writable(outlet);
+            }
+            (0..world.peers.len()).for_each(|peer| world.feed(peer, b""));
+        }
+        _ => {
+            let session = world.peers[peer].session.as_ref().unwrap();
+            let sound = matches!(session.mode, Mode::WebSocket(_)) != (rand.below(100) == 0);
+            let pieces = &pieces[usize::from(sound)];
+            let mut piece =
+                pieces[usize::try_from(rand.below(pieces.len() as u64)).unwrap()].clone();
+            let mut place = || usize::try_from(rand.below(piece.len() as u64)).unwrap();
+            let (mut at, cut) = (place(), place());
+            match rand.below(100) {
+                0 => piece[at] ^= 0x10,
+                1 => piece.truncate(cut),
+                2 => piece = masked(0x88, b"\x03\xe8"),
+                _ => {}
+            }
+            // In two parts, so that every kind of piece is cut everywhere.
+            at = at.min(piece.len());
+            world.feed(peer, &piece[..at]);
+            world.feed(peer, &piece[at..]);
+        }
+    }
+    let wait = world.peers[peer].session.as_ref().map(Session::wait);
+    if wait.is_some_and(|(wait, _)| wait == Wait::Linger) && rand.below(2) == 0 {
+        world.end_of_input(peer);
+    }
 }
