@@ -55,7 +55,7 @@ fn an_idle_connection_is_given_up() {
 
 #[test]
 fn a_client_without_a_sign_of_life_is_closed_and_one_with_is_not() {
-    let timing = Timing { activity: SHORT, pong: SHORT * 4, ..Timing::default() };
+    let timing = Timing { activity: SHORT, pong: SHORT * 40, ..Timing::default() };
     let server = Running::start(timing);
     let connect = || {
         let mut client = Client::connect(server.address);
