@@ -41,6 +41,8 @@ mod publish;
 mod tests;
 mod write;
 
+pub use write::Frames;
+
 /// One published batch, encoded once.
 #[derive(Clone, Debug)]
 pub struct Message {
@@ -433,21 +435,17 @@ impl Broker {
 
     /// Compares the control bytes of an outlet with half its reserve.
     fn note_control(&mut self, outlet: u32) {
-        let Outlet { conn, write, .. } = &self.peers.outlets[outlet];
+        let Outlet { conn, write, .. } = &mut self.peers.outlets[outlet];
         let full = write.control * 2 > self.limits.control_reserve_bytes;
-        let conn = *conn;
-        let was = self.peers.conns[conn].paused & PAUSE_CONTROL != 0;
-        if full && !was {
-            self.pause(conn, PAUSE_CONTROL, true);
-        } else if was && !full && !self.any_control_full(conn) {
-            self.pause(conn, PAUSE_CONTROL, false);
+        if full == write.control_full {
+            return;
         }
-    }
-
-    fn any_control_full(&self, conn: u32) -> bool {
-        let outlets = self.peers.conns[conn].outlets.iter(&self.peers.outlets);
-        let reserve = self.limits.control_reserve_bytes;
-        outlets.into_iter().any(|outlet| self.peers.outlets[outlet].write.control * 2 > reserve)
+        write.control_full = full;
+        let conn = *conn;
+        let outlets = &self.peers.outlets;
+        let is_full = |outlet: u32| outlets[outlet].write.control_full;
+        let any = full || self.peers.conns[conn].outlets.iter(outlets).any(is_full);
+        self.pause(conn, PAUSE_CONTROL, any);
     }
 }
 

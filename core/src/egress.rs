@@ -117,7 +117,7 @@ mod tests {
         let mut outlets = Slab::default();
         let mut egress = Egress::new();
         let [bulk, sparse] = [0, 1].map(|conn| {
-            let index = outlets.insert(Outlet::new(conn, Pipe::Shared)).0;
+            let index = outlets.insert(Outlet::new(conn, 0, Pipe::Shared)).0;
             outlets[index].write.push_first(0);
             egress.wake(&mut outlets, index);
             index

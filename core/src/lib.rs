@@ -49,7 +49,9 @@ mod topic;
 mod verdict;
 mod writer;
 
-pub use broker::{Backlog, Broker, Close, Effect, Lane, Message, Offer, Pipe, Progress, Wish};
+pub use broker::{
+    Backlog, Broker, Close, Effect, Frames, Lane, Message, Offer, Pipe, Progress, Wish,
+};
 pub use id::{ConnId, OutletId, SubId, TenantId, Ticket, TopicId};
 pub use ledger::{Books, Broken, SubBooks, Table, Tally, TopicBooks};
 pub use limits::{LimitError, Limits};

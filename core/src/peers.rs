@@ -47,6 +47,10 @@ pub(crate) struct Conn {
 #[derive(Debug)]
 pub(crate) struct Outlet {
     pub(crate) conn: u32,
+    /// Its connection's, so that a write need not look there.
+    pub(crate) tenant: u32,
+    /// Its connection is closing: the flushed notice is due when all is written.
+    pub(crate) closing: bool,
     pub(crate) pipe: Pipe,
     pub(crate) ring: Ring,
     /// Data waiting behind the mark, and data that is taken.
@@ -135,9 +139,11 @@ impl Conn {
 }
 
 impl Outlet {
-    pub(crate) fn new(conn: u32, pipe: Pipe) -> Self {
+    pub(crate) fn new(conn: u32, tenant: u32, pipe: Pipe) -> Self {
         Self {
             conn,
+            tenant,
+            closing: false,
             pipe,
             ring: Ring::default(),
             waiting: Load::default(),
@@ -233,7 +239,7 @@ impl Peers {
     }
 
     pub(crate) fn add_outlet(&mut self, conn: u32, pipe: Pipe) -> OutletId {
-        let index = self.outlets.insert(Outlet::new(conn, pipe)).0;
+        let index = self.outlets.insert(Outlet::new(conn, self.conns[conn].tenant, pipe)).0;
         self.conns[conn].outlets.push_back(&mut self.outlets, index);
         self.outlet_id(index)
     }

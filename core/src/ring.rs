@@ -74,6 +74,10 @@ impl Ring {
         self.base + self.slots.len() as u64
     }
 
+    pub(crate) fn front(&self) -> Option<Slot> {
+        self.slots.front().copied()
+    }
+
     pub(crate) fn at(&self, position: u64) -> Slot {
         self.slots[self.offset(position)]
     }
@@ -198,7 +202,7 @@ impl Ring {
         self.peak = 0;
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Slot> + Clone {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Slot> {
         self.slots.iter().copied()
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct Write {
     first: VecDeque<u32>,
     /// Bytes of control frames in both lanes.
     pub(crate) control: u64,
+    /// They are more than half of the reserve; the connection is paused.
+    pub(crate) control_full: bool,
     pub(crate) offered: Offered,
     /// Byte credit in the ready lists.
     pub(crate) deficit: i64,
@@ -63,6 +65,10 @@ impl Write {
 
     pub(crate) fn push_first(&mut self, message: u32) {
         self.first.push_back(message);
+    }
+
+    pub(crate) fn first_at(&self, at: u32) -> Option<u32> {
+        self.first.get(at as usize).copied()
     }
 
     pub(crate) fn pop_first(&mut self) -> Option<u32> {

@@ -121,6 +121,7 @@ impl Broker {
         for _ in 0..self.peers.conns[index].outlets.len() {
             let outlet = next.expect("the list is as long as it says");
             self.detach_all(outlet);
+            self.peers.outlets[outlet].closing = true;
             let lane = if how == Close::Now { Lane::First } else { Lane::InLine };
             if how == Close::Now {
                 self.drop_waiting(outlet);

@@ -3,14 +3,56 @@
 use super::{Broker, Lane, Offer};
 use crate::id::OutletId;
 use crate::ledger::{Page, Tally};
+use crate::memory::Memory;
 use crate::notice::Notice;
-use crate::peers::{SLOT, Stage};
+use crate::peers::{Outlet, SLOT, Stage};
 use crate::verdict::{Place, Reason, Refusal};
 use crate::writer::{Offered, Progress, State};
 use bytes::Bytes;
 
 /// The most control frames one offer hands out.
 const MAX_FIRSTS: u32 = 64;
+
+/// The frames of an open offer, see [`Broker::frames`].
+#[derive(Debug)]
+pub struct Frames<'a> {
+    memory: &'a Memory,
+    outlet: Option<&'a Outlet>,
+    firsts: u32,
+    /// Control frames, and slots, that were handed out.
+    first: u32,
+    line: u32,
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let outlet = self.outlet?;
+        let write = &outlet.write;
+        let rest = write.out(Lane::InLine);
+        let begun = rest > 0 && self.line == 0;
+        if !begun && self.first < self.firsts {
+            let out = if self.first == 0 { write.out(Lane::First) } else { 0 };
+            let message = write.first_at(self.first)?;
+            self.first += 1;
+            return Some(tail(&self.memory.get(message).frame, out));
+        }
+        while self.line < outlet.ring.taken() {
+            let slot = outlet.ring.at(outlet.ring.base() + u64::from(self.line));
+            self.line += 1;
+            if !slot.is_tombstone() {
+                let out = if begun { rest } else { 0 };
+                return Some(tail(&self.memory.get(slot.message).frame, out));
+            }
+        }
+        None
+    }
+}
+
+fn tail(frame: &Bytes, out: u64) -> &[u8] {
+    &frame[usize::try_from(out).expect("a frame is in memory")..]
+}
 
 impl Broker {
     /// Who writes now, and how much. `None` while a notice waits.
@@ -136,28 +178,10 @@ impl Broker {
 
     /// The bytes of an open offer, in order: borrowed slices, no copy and no clone. The first may
     /// be the rest of a frame. Cost: O(frames).
-    pub fn frames(&self, offer: Offer) -> impl Iterator<Item = &[u8]> {
+    pub fn frames(&self, offer: Offer) -> Frames<'_> {
         let outlet = self.peers.outlet(offer.outlet).ok();
-        outlet
-            .into_iter()
-            .flat_map(move |outlet| {
-                let write = &outlet.write;
-                let rest = write.out(Lane::InLine);
-                let begun = usize::from(rest > 0);
-                let taken = outlet.ring.taken() as usize;
-                let line = outlet.ring.iter().take(taken).filter(|slot| !slot.is_tombstone());
-                let front = line.clone().take(begun).map(move |slot| (slot.message, rest));
-                let firsts = write.firsts().take(write.offered.firsts as usize).enumerate();
-                let out = write.out(Lane::First);
-                let firsts =
-                    firsts.map(move |(n, message)| (message, if n == 0 { out } else { 0 }));
-                let others = line.skip(begun).map(|slot| (slot.message, 0));
-                front.chain(firsts).chain(others)
-            })
-            .map(|(message, out)| {
-                let out = usize::try_from(out).expect("a frame is in memory");
-                &self.memory.get(message).frame[out..]
-            })
+        let firsts = outlet.map_or(0, |outlet| outlet.write.offered.firsts);
+        Frames { memory: &self.memory, outlet, firsts, first: 0, line: 0 }
     }
 
     /// Settles an offer: the transport accepted `bytes`. Fewer than offered, and the outlet
@@ -188,18 +212,21 @@ impl Broker {
         }
         let outlet = &mut self.peers.outlets[index];
         outlet.write.refusing = bytes < most;
-        let tenant = self.peers.conns[outlet.conn].tenant;
-        self.ledger.delivered(tenant, delivered);
+        self.ledger.delivered(outlet.tenant, delivered);
         self.settled(index, bytes);
     }
 
     /// An outlet's turn is over.
     fn settled(&mut self, index: u32, bytes: u64) {
         self.egress.settle(&mut self.peers.outlets, index, bytes);
-        if self.peers.outlets[index].write.control > 0 || bytes > 0 {
+        let outlet = &self.peers.outlets[index];
+        let (conn, closing) = (outlet.conn, outlet.closing);
+        if outlet.write.control_full {
             self.note_control(index);
         }
-        self.note_flushed(self.peers.outlets[index].conn);
+        if closing {
+            self.note_flushed(conn);
+        }
     }
 
     /// Spends accepted bytes on the front control frame. False when it is not finished.
@@ -220,7 +247,7 @@ impl Broker {
     /// Spends accepted bytes on the front slot. False when it is not finished.
     fn finish_line(&mut self, index: u32, accepted: &mut u64, delivered: &mut Tally) -> bool {
         let outlet = &mut self.peers.outlets[index];
-        let slot = outlet.ring.at(outlet.ring.base());
+        let slot = outlet.ring.front().expect("a taken slot is in the ring");
         if slot.is_tombstone() {
             outlet.ring.pop();
             self.memory.discharge(SLOT);
@@ -260,7 +287,9 @@ impl Broker {
             self.free_sub(index);
             return;
         }
-        self.peers.note_due(index);
+        if !self.peers.subs[index].gaps.is_empty() {
+            self.peers.note_due(index);
+        }
     }
 
     /// What was taken and not begun goes back to the queue.

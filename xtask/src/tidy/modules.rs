@@ -51,6 +51,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     };
     let exports = exports(root);
     let mut findings = Vec::new();
+    let mut sideways = BTreeMap::new();
     for source in sources {
         let Some(module) = module(&source.file) else { continue };
         let Some(own) = row(module) else {
@@ -64,6 +65,10 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
         }
         for (line, name) in names(source) {
             let used = if row(&name).is_some() { Some(&name) } else { exports.get(&name) };
+            if let Some(used) = used.filter(|used| row(used) == Some(own) && *used != module) {
+                let edge = (module.to_owned(), used.clone());
+                sideways.entry(edge).or_insert_with(|| (source.file.clone(), line));
+            }
             let breach = match used {
                 Some(used) => arrow(module, own, used),
                 None if name == "*" && own == 0 => None,
@@ -73,7 +78,36 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
             findings.extend(breach.map(|advice| Finding::new(&source.file, line, RULE, advice)));
         }
     }
+    findings.extend(circles(&sideways));
     findings
+}
+
+/// Where each arrow within a row stands: from, to, file and line.
+type Sideways = BTreeMap<(String, String), (String, usize)>;
+
+/// Arrows of a row that come back to where they start.
+fn circles(sideways: &Sideways) -> Vec<Finding> {
+    let comes_back = |start: &str, first: &str| {
+        let mut reached = vec![first];
+        let mut next = 0;
+        while let Some(&at) = reached.get(next) {
+            for (_, to) in sideways.keys().filter(|(from, _)| from == at) {
+                if !reached.contains(&to.as_str()) {
+                    reached.push(to);
+                }
+            }
+            next += 1;
+        }
+        reached.contains(&start)
+    };
+    let circular = sideways.iter().filter(|((from, to), _)| comes_back(from, to));
+    circular
+        .map(|((from, to), (file, line))| {
+            let advice =
+                format!("`{from}` and `{to}` use each other: one of them holds two things");
+            Finding::new(file, *line, RULE, advice)
+        })
+        .collect()
 }
 
 /// The module a file of core belongs to. `lib.rs` is above them all.
@@ -301,6 +335,23 @@ mod tests {
             let found = findings(module, text);
             assert!(found.len() == 1 && found[0].contains(advice), "{module}: {text}: {found:?}");
         }
+    }
+
+    #[test]
+    fn a_circle_within_a_row_is_found() {
+        let check = |text: &str| {
+            let files = [
+                (ROOT, LIB),
+                ("core/src/list.rs", "use crate::slab::Slab;"),
+                ("core/src/timer.rs", "use crate::list::List;"),
+                ("core/src/slab.rs", text),
+            ];
+            check(&files.map(|(file, text)| Source::parse(file, text.to_owned()).unwrap()))
+        };
+        assert_eq!(check("use crate::time::Instant;"), []);
+        let found = check("use crate::timer::Timers;");
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found[0].advice.contains("use each other"), "{found:?}");
     }
 
     #[test]

@@ -1,0 +1,329 @@
+//! The Pusher Channels HTTP API: bodies of `POST /events` and the text that is signed.
+//!
+//! Bounds: a body is as long as the caller lets it be; at most [`MAX_CHANNELS`] channels are
+//! kept, whatever it holds. Reading recurses nowhere. Every refusal names the field, what is
+//! wrong and what to send; hashing and comparing signatures is the caller's.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde_json::error::Category;
+use serde_json::value::RawValue;
+
+use crate::http;
+use crate::json;
+use crate::pusher::{self, BadName, MAX_CHANNEL, MAX_EVENT_NAME};
+
+/// The most channels of one call.
+pub const MAX_CHANNELS: usize = 100;
+
+/// The most bytes of data that hosted Pusher takes.
+pub const MAX_DATA: usize = 10 * 1024;
+
+/// One event for a set of channels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trigger {
+    /// The event's name: 1 to [`MAX_EVENT_NAME`] characters, with no reserved prefix.
+    pub name: String,
+    /// 1 to [`MAX_CHANNELS`] checked names (or `#server-to-user-{id}`), each once, in the order
+    /// of the body.
+    pub channels: Vec<String>,
+    /// The publisher's text, JSON or not.
+    pub data: String,
+    /// The connection that does not get the event: `digits.digits`.
+    pub socket_id: Option<String>,
+    /// The attributes asked for, separated by commas, unchecked.
+    pub info: Option<String>,
+}
+
+/// Limits that operators set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The most bytes of `data`.
+    pub data: usize,
+    /// The most characters of a channel's name.
+    pub channel: usize,
+}
+
+impl Default for Bounds {
+    /// Those of hosted Pusher.
+    fn default() -> Self {
+        Self { data: MAX_DATA, channel: MAX_CHANNEL }
+    }
+}
+
+/// Why a body is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BadBody {
+    /// The name of this channel (counted from 0).
+    BadChannel {
+        /// Its place in the body.
+        index: usize,
+        /// What is wrong with it.
+        why: BadName,
+    },
+    /// `socket_id` is not `digits.digits`.
+    BadSocketId,
+    /// Both `channel` and `channels`.
+    BothChannels,
+    /// More data than the limit.
+    DataTooLong {
+        /// Its bytes.
+        len: usize,
+        /// The most it may have.
+        max: usize,
+    },
+    /// The field is absent, null or empty.
+    Missing(&'static str),
+    /// An event name that is too long.
+    NameTooLong {
+        /// Its characters.
+        len: usize,
+    },
+    /// JSON, but not an object.
+    NotAnObject,
+    /// Not JSON; where reading stopped.
+    NotJson {
+        /// Counted from 1.
+        line: usize,
+        /// Counted from 1.
+        column: usize,
+    },
+    /// The field is not a list of strings.
+    NotAList(&'static str),
+    /// The field is not a string.
+    NotText(&'static str),
+    /// Not UTF-8.
+    NotUtf8,
+    /// One of the API's fields came twice.
+    Repeated,
+    /// An event name with a prefix of the protocol.
+    ReservedName,
+    /// More channels than one call may name.
+    TooManyChannels {
+        /// How many.
+        count: usize,
+    },
+}
+
+impl BadBody {
+    /// The HTTP status to answer with: 413 for too much data, else 400.
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::DataTooLong { .. } => 413,
+            _ => 400,
+        }
+    }
+}
+
+impl fmt::Display for BadBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::BadChannel { index, why } => write!(f, "channels[{index}]: {why}"),
+            Self::BadSocketId => f.write_str("socket_id: send digits.digits, such as 123.456"),
+            Self::BothChannels => f.write_str("channel and channels: send one of them"),
+            Self::DataTooLong { len, max } => {
+                write!(f, "data: {len} bytes, the limit is {max}: send less")
+            }
+            Self::Missing(field) => write!(f, "{field}: missing or empty, send it"),
+            Self::NameTooLong { len } => {
+                write!(f, "name: {len} characters, the limit is {MAX_EVENT_NAME}: shorten it")
+            }
+            Self::NotAList(field) => write!(f, "{field}: send a list of strings"),
+            Self::NotAnObject => f.write_str("body: send a JSON object"),
+            Self::NotJson { line, column } => {
+                write!(f, "body: not JSON at line {line} column {column}")
+            }
+            Self::NotText(field) => {
+                write!(f, "{field}: send a JSON string (encode objects as text)")
+            }
+            Self::NotUtf8 => f.write_str("body: not UTF-8"),
+            Self::Repeated => f.write_str("body: holds a field twice, send each once"),
+            Self::ReservedName => {
+                f.write_str("name: pusher: and pusher_internal: are reserved, use another prefix")
+            }
+            Self::TooManyChannels { count } => {
+                write!(f, "channels: {count} named, the limit is {MAX_CHANNELS}: split the call")
+            }
+        }
+    }
+}
+
+impl core::error::Error for BadBody {}
+
+#[derive(Deserialize)]
+struct Fields<'a> {
+    #[serde(borrow)]
+    channel: Option<&'a RawValue>,
+    #[serde(borrow)]
+    channels: Option<&'a RawValue>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+    #[serde(borrow)]
+    info: Option<&'a RawValue>,
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    socket_id: Option<&'a RawValue>,
+}
+
+/// Reads the body of `POST /events` within the bounds of hosted Pusher.
+pub fn trigger(body: &[u8]) -> Result<Trigger, BadBody> {
+    trigger_within(body, Bounds::default())
+}
+
+/// Reads the body of `POST /events`.
+///
+/// Unknown fields are ignored. Cost: O(bytes of the body) and 100 x 100 comparisons of names.
+pub fn trigger_within(body: &[u8], bounds: Bounds) -> Result<Trigger, BadBody> {
+    let fields = object(body)?;
+    let name = name(text(fields.name, "name")?)?;
+    let channels = channels(&fields, bounds.channel)?;
+    let data = text(fields.data, "data")?.ok_or(BadBody::Missing("data"))?;
+    if data.len() > bounds.data {
+        return Err(BadBody::DataTooLong { len: data.len(), max: bounds.data });
+    }
+    let socket_id = text(fields.socket_id, "socket_id")?;
+    if socket_id.as_deref().is_some_and(|id| !check_socket_id(id)) {
+        return Err(BadBody::BadSocketId);
+    }
+    Ok(Trigger { name, channels, data, socket_id, info: text(fields.info, "info")? })
+}
+
+fn object(body: &[u8]) -> Result<Fields<'_>, BadBody> {
+    let body = core::str::from_utf8(body).map_err(|_| BadBody::NotUtf8)?;
+    let not_json =
+        |error: &serde_json::Error| BadBody::NotJson { line: error.line(), column: error.column() };
+    if !json::is_object(body) {
+        return Err(match serde_json::from_str::<&RawValue>(body) {
+            Ok(_) => BadBody::NotAnObject,
+            Err(error) => not_json(&error),
+        });
+    }
+    serde_json::from_str(body).map_err(|error| match error.classify() {
+        Category::Data => BadBody::Repeated,
+        _ => not_json(&error),
+    })
+}
+
+fn text(raw: Option<&RawValue>, field: &'static str) -> Result<Option<String>, BadBody> {
+    let Some(raw) = raw else { return Ok(None) };
+    let text = json::text(raw).ok_or(BadBody::NotText(field))?;
+    Ok(Some(text.into_owned()))
+}
+
+fn name(name: Option<String>) -> Result<String, BadBody> {
+    let name = name.filter(|name| !name.is_empty()).ok_or(BadBody::Missing("name"))?;
+    let len = name.chars().count();
+    if len > MAX_EVENT_NAME {
+        return Err(BadBody::NameTooLong { len });
+    }
+    if name.starts_with("pusher:") || name.starts_with("pusher_internal:") {
+        return Err(BadBody::ReservedName);
+    }
+    Ok(name)
+}
+
+/// The channels of either field, checked, each once.
+fn channels(fields: &Fields<'_>, max: usize) -> Result<Vec<String>, BadBody> {
+    let named = match (text(fields.channel, "channel"), fields.channels) {
+        (Ok(None), None) => return Err(BadBody::Missing("channels")),
+        (Ok(None), Some(raw)) => list(raw)?,
+        (Ok(Some(channel)), None) => Vec::from([channel]),
+        (Err(error), None) => return Err(error),
+        (_, Some(_)) => return Err(BadBody::BothChannels),
+    };
+    let mut unique = Vec::with_capacity(named.len());
+    for (index, channel) in named.into_iter().enumerate() {
+        let user = channel.len() <= max && pusher::server_to_user(&channel).is_some();
+        if !user {
+            pusher::check_channel(&channel, max)
+                .map_err(|why| BadBody::BadChannel { index, why })?;
+        }
+        if !unique.contains(&channel) {
+            unique.push(channel);
+        }
+    }
+    Ok(unique)
+}
+
+fn list(raw: &RawValue) -> Result<Vec<String>, BadBody> {
+    const FIELD: &str = "channels";
+    let list: List<'_> = serde_json::from_str(raw.get()).map_err(|_| BadBody::NotAList(FIELD))?;
+    match list.count {
+        0 => Err(BadBody::Missing(FIELD)),
+        1..=MAX_CHANNELS => {
+            let texts = list.items.into_iter();
+            texts.map(|raw| json::text(raw).map(|text| text.into_owned())).collect::<Option<_>>()
+        }
+        .ok_or(BadBody::NotAList(FIELD)),
+        count => Err(BadBody::TooManyChannels { count }),
+    }
+}
+
+/// A list of which the first [`MAX_CHANNELS`] items are kept and the rest counted.
+struct List<'a> {
+    count: usize,
+    items: Vec<&'a RawValue>,
+}
+
+impl<'de> Deserialize<'de> for List<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Items;
+        impl<'de> Visitor<'de> for Items {
+            type Value = List<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<List<'de>, A::Error> {
+                let mut list = List { count: 0, items: Vec::new() };
+                while let Some(item) = seq.next_element()? {
+                    list.count += 1;
+                    if list.count <= MAX_CHANNELS {
+                        list.items.push(item);
+                    }
+                }
+                Ok(list)
+            }
+        }
+        deserializer.deserialize_seq(Items)
+    }
+}
+
+/// Whether it is `digits.digits`, as every client library demands.
+pub fn check_socket_id(id: &str) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    id.split_once('.').is_some_and(|(left, right)| digits(left) && digits(right))
+}
+
+/// The text that a request's signature covers.
+///
+/// `METHOD`, `path` as it was sent, and the pairs of `query` without `auth_signature`: decoded,
+/// names in lower case, sorted by name (equal names stay in order), `name=value` joined by `&`.
+/// Cost: O(n log n) in the pairs, which the limit on heads bounds.
+pub fn string_to_sign(method: &str, path: &str, query: &str) -> String {
+    let mut pairs: Vec<_> = http::pairs(query)
+        .map(|(name, value)| (name.to_lowercase(), value))
+        .filter(|(name, _)| name != "auth_signature")
+        .collect();
+    pairs.sort_by(|(left, _), (right, _)| left.cmp(right));
+    let mut out = String::with_capacity(method.len() + path.len() + query.len() + 2);
+    for part in [method, "\n", path, "\n"] {
+        out.push_str(part);
+    }
+    for (index, (name, value)) in pairs.iter().enumerate() {
+        for part in [if index == 0 { "" } else { "&" }, name, "=", value] {
+            out.push_str(part);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;
