@@ -562,6 +562,8 @@ impl<'a> World<'a> {
 }
 
 mod end;
+#[cfg(test)]
+mod tests;
 
 /// The names of a group's peers.
 fn peers(name: &str, count: u32) -> Vec<String> {
