@@ -194,13 +194,16 @@ impl Sub {
     }
 }
 
-/// Bytes charged for a table entry, and for a slot of a ring.
-pub(crate) const CONN: u64 = size_of::<Conn>() as u64;
-pub(crate) const OUTLET: u64 = size_of::<Outlet>() as u64;
-pub(crate) const SUB: u64 = size_of::<Sub>() as u64;
+/// Bytes charged for a table entry, and for a slot of a ring. Fixed, so that what is held, and so
+/// every decision, is the same on every machine and in every version.
+pub(crate) const CONN: u64 = 128;
+pub(crate) const OUTLET: u64 = 320;
+pub(crate) const SUB: u64 = 256;
 pub(crate) const SLOT: u64 = size_of::<Slot>() as u64;
 
-const _: () = assert!(SUB <= 256 && OUTLET <= 320);
+const _: () = assert!(size_of::<Conn>() as u64 <= CONN);
+const _: () = assert!(size_of::<Outlet>() as u64 <= OUTLET);
+const _: () = assert!(size_of::<Sub>() as u64 <= SUB);
 
 #[derive(Debug, Default)]
 pub(crate) struct Peers {

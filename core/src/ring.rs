@@ -201,10 +201,6 @@ impl Ring {
         self.emptied = 0;
         self.peak = 0;
     }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Slot> {
-        self.slots.iter().copied()
-    }
 }
 
 #[cfg(test)]
@@ -219,7 +215,8 @@ mod tests {
     }
 
     fn messages(ring: &Ring) -> Vec<u32> {
-        ring.iter().filter(|slot| !slot.is_tombstone()).map(|slot| slot.message).collect()
+        let slots = (ring.base()..ring.end()).map(|position| ring.at(position));
+        slots.filter(|slot| !slot.is_tombstone()).map(|slot| slot.message).collect()
     }
 
     #[test]

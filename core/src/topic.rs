@@ -26,8 +26,10 @@ pub(crate) struct Idle;
 
 node!(Idle, Topic, idle);
 
-/// Bytes charged for a topic besides its name.
-pub(crate) const TOPIC: u64 = size_of::<Topic>() as u64;
+/// Bytes charged for a topic, its lane and its audience, besides its name.
+pub(crate) const TOPIC: u64 = 384;
+
+const _: () = assert!(size_of::<Topic>() as u64 <= TOPIC);
 
 impl Topic {
     pub(crate) fn new(tenant: u32, name: &str, epoch: u64) -> Self {

@@ -1,1 +1,18 @@
-//! A drop-in Pusher Channels server.
+//! A drop-in Pusher Channels server: the protocol's rules, and one event loop that carries the
+//! core's decisions over real sockets.
+//!
+//! | part | what it knows |
+//! |---|---|
+//! | [`apps`] | who may publish and connect: ids, keys, secrets |
+//! | [`config`] | flags and the configuration file |
+//! | [`session`] | the protocol, as values: bytes in, calls of the core out; no socket, no clock |
+//! | [`shard`] | what the sessions of one loop share: the core, the apps, who owns which outlet |
+//! | [`worker`] | sockets, readiness, deadlines; the turn of the core |
+//! | [`start`] | the lines a user sees first |
+
+pub mod apps;
+pub mod config;
+pub mod session;
+pub mod shard;
+pub mod start;
+pub mod worker;

@@ -102,6 +102,9 @@ struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// The value as text, when it is a JSON string.
 pub(crate) fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
+    if !raw.get().starts_with('"') {
+        return None;
+    }
     serde_json::from_str::<Text<'_>>(raw.get()).ok().map(|text| text.0)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | module | text it follows | bound on what it holds |
 //! |---|---|---|
-//! | [`ws`] | RFC 6455 §5, §7.4, §8.1, server side | one reassembly buffer of `max_message` bytes |
+//! | [`ws`] | RFC 6455 §5, §7.4, §8.1, server side | one buffer of `max_message` bytes |
 //! | [`http`] | RFC 9112 heads, RFC 6455 §4.2 | nothing; a head is at most 8 KiB and 64 headers |
 //! | [`pusher`] | Pusher Channels protocol 4 to 7 | nothing; JSON at most 64 levels deep |
 //! | [`rest`] | Pusher Channels HTTP API | nothing; 100 channels, 10 KiB of data |

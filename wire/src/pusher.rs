@@ -11,6 +11,7 @@
 mod outbound;
 
 use alloc::borrow::Cow;
+use alloc::string::String;
 use core::fmt;
 
 use serde::Deserialize;
@@ -125,7 +126,8 @@ struct Envelope<'a> {
 ///
 /// Unknown fields are ignored.
 ///
-/// Cost: O(bytes); allocates only for texts with escapes and for data in a string.
+/// Cost: O(bytes). Allocates only for texts with escapes, for data in a string, and a byte per
+/// level of nested data.
 pub fn command(text: &str) -> Result<Command<'_>, Malformed> {
     let envelope: Envelope<'_> = object(text, MESSAGE)?;
     if json::deeper_than(text, MAX_DEPTH) {
@@ -341,6 +343,24 @@ const fn is_name_char(char: char) -> bool {
 pub fn server_to_user(channel: &str) -> Option<&str> {
     let id = channel.strip_prefix("#server-to-user-")?;
     (!id.is_empty() && id.chars().all(is_name_char)).then_some(id)
+}
+
+/// The text that the signature of a subscription covers: `socket_id:channel`, and
+/// `:channel_data` when the client sent some, on any kind of channel.
+pub fn channel_string_to_sign(
+    socket_id: &str,
+    channel: &str,
+    channel_data: Option<&str>,
+) -> String {
+    match channel_data {
+        Some(data) => [socket_id, ":", channel, ":", data].concat(),
+        None => [socket_id, ":", channel].concat(),
+    }
+}
+
+/// The text that the signature of `pusher:signin` covers.
+pub fn signin_string_to_sign(socket_id: &str, user_data: &str) -> String {
+    [socket_id, "::user::", user_data].concat()
 }
 
 /// Close codes of the protocol, and the codes of errors on an open connection.

@@ -12,7 +12,7 @@
 //!
 //! let mut decoder = Decoder::new(1024);
 //! let mut buffer = [0x81, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
-//! assert_eq!(decoder.decode(&mut buffer[..3]), Ok(Step::Need(6)));
+//! assert_eq!(decoder.decode(&mut buffer[..3]), Ok(Step::Need(11)));
 //! let hello = Step::Took { consumed: 11, event: Some(Event::Text("Hello")) };
 //! assert_eq!(decoder.decode(&mut buffer), Ok(hello));
 //! ```
@@ -317,13 +317,15 @@ impl Decoder {
         self.held.capacity()
     }
 
-    /// Frees the buffer of a message that was handed out. Of use when the next
-    /// [`Decoder::decode`] may be long in coming.
+    /// Frees the buffer of a message that was handed out or will never be complete. Of use when
+    /// the next [`Decoder::decode`] may be long in coming.
     pub fn release(&mut self) {
-        if self.phase == Phase::Complete {
-            self.held = Vec::new();
-            self.phase = Phase::Idle;
+        match self.phase {
+            Phase::Idle | Phase::Open(_) => return,
+            Phase::Complete => self.phase = Phase::Idle,
+            Phase::Closed | Phase::Broken(_) => {}
         }
+        self.held = Vec::new();
     }
 
     /// Reads a head as far as it is there and checks each part as soon as it is.

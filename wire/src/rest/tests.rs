@@ -1,1 +1,209 @@
+use super::*;
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec;
+use proptest::prelude::*;
+use serde_json::{Value, json};
 
+fn read(body: &Value) -> Result<Trigger, BadBody> {
+    trigger(body.to_string().as_bytes())
+}
+
+/// A good body with one field set to something else.
+fn with(field: &str, value: Value) -> Value {
+    let mut body = json!({"name": "e", "channels": ["c"], "data": "d"});
+    body[field] = value;
+    body
+}
+
+#[test]
+fn a_body_names_one_channel_or_several() {
+    let body = json!({
+        "name": "e", "channels": ["a", "presence-b", "a"], "data": "{\"x\":1}",
+        "socket_id": "1.2", "info": "user_count", "more": {"ignored": [1]},
+    });
+    let expected = Trigger {
+        name: "e".into(),
+        channels: vec!["a".into(), "presence-b".into()],
+        data: "{\"x\":1}".into(),
+        socket_id: Some("1.2".into()),
+        info: Some("user_count".into()),
+    };
+    assert_eq!(read(&body), Ok(expected), "a channel that is named twice gets the event once");
+    let body = json!({
+        "name": "e", "channel": "#server-to-user-u1", "data": "", "socket_id": null, "info": null,
+    });
+    let expected = Trigger {
+        name: "e".into(),
+        channels: vec!["#server-to-user-u1".into()],
+        data: "".into(),
+        socket_id: None,
+        info: None,
+    };
+    assert_eq!(read(&body), Ok(expected));
+}
+
+#[test]
+fn each_bad_body_is_named() {
+    let no_name = json!({"channel": "c", "data": ""});
+    let no_channel = json!({"name": "e", "data": ""});
+    let no_data = json!({"name": "e", "channel": "c"});
+    let bad_char = BadName::Char { at: 1, found: ':' };
+    let cases = [
+        (no_name, BadBody::Missing("name")),
+        (no_channel, BadBody::Missing("channels")),
+        (no_data, BadBody::Missing("data")),
+        (json!({}), BadBody::Missing("name")),
+        (json!([]), BadBody::NotAnObject),
+        (json!(["c", ["c"], "d", "i", "n", "1.2"]), BadBody::NotAnObject),
+        (json!(null), BadBody::NotAnObject),
+        (with("name", json!(5)), BadBody::NotText("name")),
+        (with("name", json!("")), BadBody::Missing("name")),
+        (with("name", json!("pusher:x")), BadBody::ReservedName),
+        (with("name", json!("pusher_internal:x")), BadBody::ReservedName),
+        (with("data", json!({"a": 1})), BadBody::NotText("data")),
+        (with("data", json!(null)), BadBody::Missing("data")),
+        (with("channels", json!("c")), BadBody::NotAList("channels")),
+        (with("channels", json!({"0": "c"})), BadBody::NotAList("channels")),
+        (with("channels", json!(["c", 5])), BadBody::NotAList("channels")),
+        (with("channels", json!([])), BadBody::Missing("channels")),
+        (with("channels", json!(["c", "a:b"])), BadBody::BadChannel { index: 1, why: bad_char }),
+        (with("channels", json!([""])), BadBody::BadChannel { index: 0, why: BadName::Empty }),
+        (with("channel", json!("c")), BadBody::BothChannels),
+        (with("socket_id", json!("1")), BadBody::BadSocketId),
+        (with("socket_id", json!("")), BadBody::BadSocketId),
+        (with("socket_id", json!(1.2)), BadBody::NotText("socket_id")),
+        (with("info", json!(["user_count"])), BadBody::NotText("info")),
+    ];
+    for (body, expected) in cases {
+        assert_eq!(read(&body), Err(expected), "{body}");
+        assert_eq!(expected.status(), 400);
+        assert!(!expected.to_string().is_empty());
+    }
+    assert!(read(&with("name", json!("pusher"))).is_ok(), "only with the colon");
+    assert_eq!(trigger(b"{\"name\":\"\xff\"}"), Err(BadBody::NotUtf8));
+    assert_eq!(trigger(b""), Err(BadBody::NotJson { line: 1, column: 0 }));
+    assert_eq!(trigger(b"{\n\"name\" 1}"), Err(BadBody::NotJson { line: 2, column: 8 }));
+    assert_eq!(trigger(b"{\"name\":\"a\",\"name\":\"b\"}"), Err(BadBody::Repeated));
+    let deep = format!("{{\"name\":\"e\",\"x\":{}1{}}}", "[".repeat(200_000), "]".repeat(200_000));
+    assert_eq!(trigger(deep.as_bytes()), Err(BadBody::Missing("channels")), "no recursion");
+}
+
+#[test]
+fn what_just_fits_each_limit_and_what_just_does_not() {
+    let name = |len: usize| read(&with("name", json!("\u{e9}".repeat(len))));
+    assert!(name(MAX_EVENT_NAME).is_ok());
+    assert_eq!(name(MAX_EVENT_NAME + 1), Err(BadBody::NameTooLong { len: MAX_EVENT_NAME + 1 }));
+
+    let data = |len: usize| read(&with("data", json!("\n".repeat(len))));
+    assert!(data(MAX_DATA).is_ok(), "decoded bytes count, not their escapes");
+    let over = BadBody::DataTooLong { len: MAX_DATA + 1, max: MAX_DATA };
+    assert_eq!(data(MAX_DATA + 1), Err(over));
+    assert_eq!(over.status(), 413);
+
+    let channel = |len: usize| read(&with("channels", json!(["c".repeat(len)])));
+    assert!(channel(MAX_CHANNEL).is_ok());
+    let why = BadName::TooLong { len: MAX_CHANNEL + 1, max: MAX_CHANNEL };
+    assert_eq!(channel(MAX_CHANNEL + 1), Err(BadBody::BadChannel { index: 0, why }));
+    let user = format!("#server-to-user-{}", "u".repeat(MAX_CHANNEL));
+    assert!(matches!(read(&with("channels", json!([user]))), Err(BadBody::BadChannel { .. })));
+
+    let channels = |count: usize| {
+        let names: Vec<_> = (0..count).map(|index| format!("c{index}")).collect();
+        read(&with("channels", json!(names)))
+    };
+    assert_eq!(channels(MAX_CHANNELS).unwrap().channels.len(), MAX_CHANNELS);
+    for count in [MAX_CHANNELS + 1, 5000] {
+        assert_eq!(channels(count), Err(BadBody::TooManyChannels { count }));
+    }
+}
+
+#[test]
+fn bounds_are_the_operators() {
+    let bounds = Bounds { data: 3, channel: 200 };
+    let body = |data: &str| {
+        let body = json!({"name": "e", "channel": "c".repeat(200), "data": data}).to_string();
+        trigger_within(body.as_bytes(), bounds)
+    };
+    assert!(body("abc").is_ok());
+    assert_eq!(body("abcd"), Err(BadBody::DataTooLong { len: 4, max: 3 }));
+}
+
+#[test]
+fn socket_ids_are_digits_dot_digits() {
+    for id in ["1.2", "123456789.9876543210", "0.0"] {
+        assert!(check_socket_id(id), "{id}");
+    }
+    for id in ["", ".", "1", "1.", ".1", "1.2.3", "1.2\n", " 1.2", "a.1", "1,2", "\u{0661}.1"] {
+        assert!(!check_socket_id(id), "{id}");
+    }
+}
+
+#[test]
+fn the_signed_text_of_the_protocols_example() {
+    use hmac::{Hmac, KeyInit, Mac};
+    let text = string_to_sign(
+        "POST",
+        "/apps/3/events",
+        "body_md5=ec365a775a4cd0599faeb73354201b6f&auth_version=1.0&\
+         auth_key=278d425bdf160c739803&auth_timestamp=1353088179&auth_signature=da45",
+    );
+    let expected = "POST\n/apps/3/events\nauth_key=278d425bdf160c739803&\
+        auth_timestamp=1353088179&auth_version=1.0&body_md5=ec365a775a4cd0599faeb73354201b6f";
+    assert_eq!(text, expected);
+    let mut mac = Hmac::<sha2::Sha256>::new_from_slice(b"7ad3773142a6692b25b8").unwrap();
+    mac.update(text.as_bytes());
+    assert_eq!(
+        hex::encode(mac.finalize().into_bytes()),
+        "da454824c97ba181a32ccc17a72625ba02771f50b50e1e7430e47a1f3f457e6c"
+    );
+}
+
+#[test]
+fn signed_pairs_are_decoded_lowered_and_sorted() {
+    let text = string_to_sign("GET", "/x%20y", "B=1&a=%2Fp+q&AUTH_SIGNATURE=z&A=2&filter");
+    assert_eq!(text, "GET\n/x%20y\na=/p q&a=2&b=1&filter=");
+    assert_eq!(string_to_sign("GET", "/", ""), "GET\n/\n");
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_trigger_or_a_bad_body(body in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = trigger(&body);
+    }
+
+    #[test]
+    fn any_text_with_the_apis_fields_is_a_trigger_or_a_bad_body(
+        values in prop::collection::vec(
+            (
+                "name|channel|channels|data|socket_id|info",
+                "\"\\PC{0,6}\"|[0-9]|\\[\"a\"\\]|null|\\{\\}|x",
+            ),
+            0..6,
+        ),
+    ) {
+        let pair = |(key, value): &(String, String)| format!("\"{key}\":{value}");
+        let pairs: Vec<_> = values.iter().map(pair).collect();
+        let body = format!("{{{}}}", pairs.join(","));
+        if let Ok(trigger) = trigger(body.as_bytes()) {
+            prop_assert!((1..=MAX_CHANNELS).contains(&trigger.channels.len()));
+        }
+    }
+
+    #[test]
+    fn any_query_can_be_signed(query in any::<String>()) {
+        prop_assert!(string_to_sign("GET", "/", &query).starts_with("GET\n/\n"));
+    }
+
+    #[test]
+    fn the_order_of_a_query_does_not_change_what_is_signed(
+        pairs in prop::collection::btree_map("[a-z]{1,6}", "[a-z0-9]{0,6}", 0..8),
+    ) {
+        let forward: Vec<_> = pairs.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        let backward: Vec<_> = forward.iter().rev().cloned().collect();
+        prop_assert_eq!(
+            string_to_sign("GET", "/", &forward.join("&")),
+            string_to_sign("GET", "/", &backward.join("&"))
+        );
+    }
+}

@@ -1,0 +1,371 @@
+//! The books as OpenMetrics text.
+//!
+//! Nothing here counts: every number is read from the broker's books and looks at the moment of
+//! the scrape. Cost of a scrape: O(cells of the books + tenants), whatever is connected.
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::exemplar::Exemplar;
+use prometheus_client::registry::Registry;
+use sluicegate_core::{Band, Books, Broker, Table, Tally, TenantId};
+use std::fmt;
+
+/// The content type of [`exposition`]'s text.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Tenants with a label of their own; the rest are summed under [`OTHERS`].
+pub const MAX_TENANT_LABELS: usize = 100;
+
+/// The label of all tenants beyond [`MAX_TENANT_LABELS`].
+pub const OTHERS: &str = "others";
+
+/// Numbers that only the shell knows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Process {
+    /// Open sockets.
+    pub sockets: u64,
+    /// Times that accepting stopped because the process was out of file descriptors.
+    pub accept_stalls: u64,
+}
+
+/// The text of a scrape; it ends with `# EOF`. `tenants` are named by the shell, those that shall
+/// have a label of their own first.
+pub fn exposition(broker: &Broker, tenants: &[(&str, TenantId)], process: Process) -> String {
+    let mut registry = Registry::with_prefix("sluicegate");
+    registry.register_collector(Box::new(Page::read(broker, tenants, process)));
+    let mut out = String::new();
+    text::encode(&mut out, &registry).expect("a string takes any text");
+    out
+}
+
+/// Everything of one scrape.
+#[derive(Debug)]
+struct Page {
+    shard: Books,
+    tenants: Vec<(String, Totals)>,
+    band: Band,
+    gauges: [Gauge; GAUGES],
+    factor: f64,
+    process: Process,
+}
+
+#[derive(Debug)]
+struct Gauge {
+    name: &'static str,
+    help: &'static str,
+    value: u64,
+}
+
+const GAUGES: usize = 7;
+
+/// One tally per column, tables summed up.
+type Totals = [(&'static str, Tally); 12];
+
+fn totals(books: &Books) -> Totals {
+    [
+        ("offered", books.offered),
+        ("admitted", books.admitted),
+        ("refused", books.refused.total()),
+        ("shed", books.shed.total()),
+        ("waiting", books.waiting),
+        ("sequenced", books.sequenced),
+        ("evicted", books.evicted.total()),
+        ("queued", books.queued),
+        ("expected", books.expected),
+        ("delivered", books.delivered),
+        ("dropped", books.dropped.total()),
+        ("left", books.left),
+    ]
+}
+
+impl Page {
+    fn read(broker: &Broker, tenants: &[(&str, TenantId)], process: Process) -> Self {
+        let books = |tenant| broker.tenant_books(tenant).map(totals);
+        let (named, rest) = tenants.split_at(tenants.len().min(MAX_TENANT_LABELS));
+        let mut pages: Vec<(String, Totals)> = named
+            .iter()
+            .filter_map(|(name, tenant)| Some(((*name).to_owned(), books(*tenant)?)))
+            .collect();
+        let others =
+            rest.iter().filter_map(|(_, tenant)| books(*tenant)).reduce(|mut sum, page| {
+                for (total, part) in sum.iter_mut().zip(page) {
+                    total.1 += part.1;
+                }
+                sum
+            });
+        pages.extend(others.map(|page| (OTHERS.to_owned(), page)));
+        Self {
+            shard: broker.ledger().clone(),
+            tenants: pages,
+            band: broker.band(),
+            gauges: gauges(broker, process),
+            factor: f64::from(broker.factor().thousandths()) / 1000.0,
+            process,
+        }
+    }
+}
+
+fn gauges(broker: &Broker, process: Process) -> [Gauge; GAUGES] {
+    let (connections, subscriptions) = broker.counts();
+    let (jobs, parked) = broker.jobs();
+    let gauge = |name, help, value| Gauge { name, help, value };
+    [
+        gauge(
+            "connections",
+            "Moves when the core opens or ends a connection: one per socket, and one more for a \
+             socket that has published over HTTP",
+            connections.into(),
+        ),
+        gauge(
+            "inflight_bytes",
+            "Rises when a publish is admitted, falls when it has reached its whole audience",
+            broker.inflight(),
+        ),
+        gauge(
+            "jobs",
+            "Rises when a publish is admitted or waits for room, falls when it is sequenced or \
+             refused",
+            u64::from(jobs) + u64::from(parked),
+        ),
+        gauge(
+            "memory_budget_bytes",
+            "Set at start: what the shard may hold while the pressure factor is 1",
+            broker.limits().memory_budget,
+        ),
+        gauge(
+            "memory_held_bytes",
+            "Moves with all that the core holds: messages once, queue slots, tables",
+            broker.held(),
+        ),
+        gauge(
+            "sockets",
+            "Moves when a socket is accepted or closed, whatever it speaks",
+            process.sockets,
+        ),
+        gauge(
+            "subscriptions",
+            "Moves when a peer subscribes and when a subscription ends",
+            subscriptions.into(),
+        ),
+    ]
+}
+
+impl Collector for Page {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let out = &mut encoder;
+        self.cells(out, "records", |tally| tally.records)?;
+        self.cells(out, "bytes", |tally| tally.bytes)?;
+        self.tenant_totals(out, "tenant_records", |tally| tally.records)?;
+        self.tenant_totals(out, "tenant_bytes", |tally| tally.bytes)?;
+        self.levels(out)?;
+        for Gauge { name, help, value } in &self.gauges {
+            out.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(value)?;
+        }
+        let help = "Moves with each reading of the kernel's memory pressure: the part of the \
+                    memory budget in force";
+        out.encode_descriptor("memory_factor", help, None, MetricType::Gauge)?
+            .encode_gauge(&self.factor)?;
+        let help = "1 for the memory band in force, else 0; moves when what is held crosses a mark";
+        let mut bands = out.encode_descriptor("band", help, None, MetricType::Gauge)?;
+        for band in Band::ALL {
+            let on = u64::from(band == self.band);
+            bands.encode_family(&[("band", band.name())])?.encode_gauge(&on)?;
+        }
+        let help = "Moves when accepting stops because the process is out of file descriptors";
+        let mut stalls = out.encode_descriptor("accept_stalls", help, None, MetricType::Counter)?;
+        stalls.encode_counter(&self.process.accept_stalls, NO_EXEMPLAR)
+    }
+}
+
+/// Counters carry none.
+const NO_EXEMPLAR: Option<&Exemplar<NoLabelSet, u64>> = None;
+
+type Unit = fn(Tally) -> u64;
+
+impl Page {
+    /// Every cell of the shard's books that only grows.
+    fn cells(&self, out: &mut DescriptorEncoder<'_>, unit: &str, of: Unit) -> fmt::Result {
+        let help = format!(
+            "Moves when {unit} enter a column of the books: offered = admitted + refused + shed + \
+             waiting; admitted = sequenced + evicted + queued; expected = delivered + dropped + \
+             left + lag"
+        );
+        let mut cells = out.encode_descriptor(unit, &help, None, MetricType::Counter)?;
+        let mut cell = |labels: &[(&str, &str)], tally: Tally| {
+            let mut cell = cells.encode_family(&labels)?;
+            cell.encode_counter(&of(tally), NO_EXEMPLAR)
+        };
+        let books = &self.shard;
+        for (column, tally) in [
+            ("offered", books.offered),
+            ("admitted", books.admitted),
+            ("sequenced", books.sequenced),
+            ("expected", books.expected),
+            ("delivered", books.delivered),
+            ("left", books.left),
+        ] {
+            cell(&[("column", column)], tally)?;
+        }
+        let tables: [(&str, &Table); 4] = [
+            ("refused", &books.refused),
+            ("shed", &books.shed),
+            ("evicted", &books.evicted),
+            ("dropped", &books.dropped),
+        ];
+        for (column, table) in tables {
+            for (place, reason, tally) in table.iter() {
+                let labels =
+                    [("column", column), ("place", place.name()), ("reason", reason.name())];
+                cell(&labels, tally)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tenant_totals(&self, out: &mut DescriptorEncoder<'_>, name: &str, of: Unit) -> fmt::Result {
+        let help = "Moves with the books of one tenant: the columns, places and reasons summed up";
+        let mut family = out.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (tenant, page) in &self.tenants {
+            for (column, tally) in page {
+                if ["waiting", "queued"].contains(column) {
+                    continue;
+                }
+                let labels = [("tenant", tenant.as_str()), ("column", *column)];
+                family.encode_family(&labels)?.encode_counter(&of(*tally), NO_EXEMPLAR)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The columns that also fall.
+    fn levels(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let books = &self.shard;
+        let columns = [
+            ("lag", "reach a subscription, falls when they end", books.lag),
+            ("queued", "are admitted, falls when they are sequenced or evicted", books.queued),
+            ("waiting", "are parked, falls when they are admitted or refused", books.waiting),
+        ];
+        for (column, moves, tally) in columns {
+            for (unit, value) in [("records", tally.records), ("bytes", tally.bytes)] {
+                let help = format!("Rises when {unit} {moves}");
+                out.encode_descriptor(&format!("{column}_{unit}"), &help, None, MetricType::Gauge)?
+                    .encode_gauge(&value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use sluicegate_core::{
+        Ack, Effect, Instant, Lane, Limits, Message, Pipe, Policy, Verdict, Wish,
+    };
+
+    fn message(frame: &'static str) -> Message {
+        Message {
+            frame: Bytes::from_static(frame.as_bytes()),
+            records: 1,
+            ack: Ack::None,
+            except: None,
+        }
+    }
+
+    /// A shard in which a peer has taken one batch, been offered another, and one was refused.
+    fn broker() -> (Broker, TenantId) {
+        let mut broker = Broker::new(Limits::default(), 1);
+        let tenant = broker.tenant(1).unwrap();
+        let conn = broker.open(tenant).unwrap();
+        let outlet = broker.outlet(conn, Pipe::Shared).unwrap();
+        let topic = broker.topic(tenant, "news").unwrap();
+        broker.subscribe(outlet, topic, Wish::policy(Policy::DropOld)).unwrap();
+        broker.advance(Instant::from_millis(1));
+        broker.send(outlet, Bytes::from_static(b"hello"), Lane::First).unwrap();
+        for frame in ["abc", "defgh"] {
+            assert!(matches!(broker.publish(conn, topic, message(frame)), Verdict::Queued(_)));
+        }
+        assert!(matches!(broker.publish(conn, topic, message("")), Verdict::Queued(_)));
+        while broker.step(100) == sluicegate_core::Progress::More {}
+        while let Some(effect) = broker.poll() {
+            if let Effect::Write(offer) = effect {
+                broker.sent(offer, 5 + 3);
+            }
+        }
+        let refused = Message { records: 0, ..message("xy") };
+        assert!(matches!(broker.publish(conn, topic, refused), Verdict::Shed(_)));
+        (broker, tenant)
+    }
+
+    fn lines(text: &str) -> Vec<&str> {
+        text.lines().filter(|line| !line.starts_with('#')).collect()
+    }
+
+    #[test]
+    fn every_column_is_there_and_the_text_is_whole() {
+        let (broker, tenant) = broker();
+        let process = Process { sockets: 1, accept_stalls: 2 };
+        let text = exposition(&broker, &[("1001", tenant)], process);
+        assert!(text.ends_with("# EOF\n"), "{text}");
+        let lines = lines(&text);
+        for line in [
+            "sluicegate_records_total{column=\"offered\"} 3",
+            "sluicegate_records_total{column=\"expected\"} 3",
+            "sluicegate_records_total{column=\"delivered\"} 1",
+            "sluicegate_bytes_total{column=\"delivered\"} 3",
+            "sluicegate_bytes_total{column=\"shed\",place=\"admission\",reason=\"oversize\"} 2",
+            "sluicegate_tenant_records_total{tenant=\"1001\",column=\"delivered\"} 1",
+            "sluicegate_tenant_bytes_total{tenant=\"1001\",column=\"shed\"} 2",
+            "sluicegate_lag_records 2",
+            "sluicegate_lag_bytes 5",
+            "sluicegate_waiting_records 0",
+            "sluicegate_queued_bytes 0",
+            "sluicegate_band{band=\"normal\"} 1",
+            "sluicegate_band{band=\"saturated\"} 0",
+            "sluicegate_memory_factor 1.0",
+            "sluicegate_inflight_bytes 0",
+            "sluicegate_connections 1",
+            "sluicegate_subscriptions 1",
+            "sluicegate_sockets 1",
+            "sluicegate_accept_stalls_total 2",
+        ] {
+            assert!(lines.contains(&line), "{line} is missing in\n{text}");
+        }
+        let held = format!("sluicegate_memory_held_bytes {}", broker.held());
+        assert!(lines.contains(&held.as_str()), "{held}");
+    }
+
+    #[test]
+    fn every_family_says_when_it_moves() {
+        let (broker, tenant) = broker();
+        let text = exposition(&broker, &[("1001", tenant)], Process::default());
+        let types = text.lines().filter(|line| line.starts_with("# TYPE")).count();
+        let helps: Vec<_> = text.lines().filter(|line| line.starts_with("# HELP")).collect();
+        assert_eq!(types, helps.len());
+        for help in helps {
+            let moves = ["Moves", "Rises", "moves", "Set at start"];
+            assert!(moves.iter().any(|word| help.contains(word)), "{help}");
+        }
+    }
+
+    #[test]
+    fn tenants_beyond_the_bound_share_a_label() {
+        let mut broker = Broker::new(Limits::default(), 1);
+        let names: Vec<String> = (0..MAX_TENANT_LABELS + 2).map(|n| n.to_string()).collect();
+        let tenants: Vec<(&str, TenantId)> =
+            names.iter().map(|name| (name.as_str(), broker.tenant(1).unwrap())).collect();
+        for (_, tenant) in &tenants[MAX_TENANT_LABELS..] {
+            let conn = broker.open(*tenant).unwrap();
+            let topic = broker.topic(*tenant, "a").unwrap();
+            assert!(matches!(broker.publish(conn, topic, message("abc")), Verdict::Queued(_)));
+        }
+        let text = exposition(&broker, &tenants, Process::default());
+        let others = "sluicegate_tenant_bytes_total{tenant=\"others\",column=\"admitted\"} 6";
+        assert!(lines(&text).contains(&others), "{text}");
+        assert!(!text.contains("tenant=\"100\""));
+        let exact = exposition(&broker, &tenants[..MAX_TENANT_LABELS], Process::default());
+        assert!(!exact.contains(OTHERS), "just as many tenants as labels");
+    }
+}

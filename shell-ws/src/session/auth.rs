@@ -1,0 +1,204 @@
+//! The signature of a request to the HTTP API.
+
+use crate::apps::App;
+use hmac::{Hmac, KeyInit, Mac};
+use md5::{Digest, Md5};
+use sha2::Sha256;
+use sluicegate_wire::{http, rest};
+use std::borrow::Cow;
+use std::fmt;
+use subtle::ConstantTimeEq;
+
+/// Seconds that a request's timestamp may differ from the server's time, exclusively.
+const WINDOW: u64 = 600;
+
+/// What is signed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Signed<'a> {
+    /// The method, as sent.
+    pub(super) method: &'a str,
+    /// The path, as sent.
+    pub(super) path: &'a str,
+    /// The query, as sent.
+    pub(super) query: &'a str,
+    /// The body.
+    pub(super) body: &'a [u8],
+}
+
+/// Why a request is not authentic. All of them are answered with status 401.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unauthentic {
+    /// `body_md5` is not the digest of the body.
+    BodyDigest,
+    /// Signed too long ago, or too far ahead.
+    Expired {
+        /// What was sent.
+        given: u64,
+        /// The server's time.
+        now: u64,
+    },
+    /// `auth_key` is not this app's key.
+    Key,
+    /// This parameter is missing.
+    Missing(&'static str),
+    /// The signature is of another text, or by another secret.
+    Signature,
+    /// `auth_timestamp` is no number of seconds.
+    Timestamp,
+    /// `auth_version` is not 1.0.
+    Version,
+}
+
+impl fmt::Display for Unauthentic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::BodyDigest => f.write_str("body_md5: send the MD5 of the body as sent, in hex"),
+            Self::Expired { given, now } => write!(
+                f,
+                "auth_timestamp: {given} is not within {WINDOW} s of the server's time, which is \
+                 {now}; set your clock"
+            ),
+            Self::Key => f.write_str("auth_key: not the key of this app"),
+            Self::Missing(name) => write!(f, "{name}: missing in the query, send it"),
+            Self::Signature => f.write_str(
+                "auth_signature: does not match; sign method, path and sorted query with the \
+                 app's secret (HMAC-SHA256, hex)",
+            ),
+            Self::Timestamp => f.write_str("auth_timestamp: send seconds since 1970"),
+            Self::Version => f.write_str("auth_version: send 1.0"),
+        }
+    }
+}
+
+/// Checks who sent a request. Digests and signatures are compared in constant time.
+/// Cost: O(bytes of body and query).
+pub(super) fn check(app: &App, request: Signed<'_>, now: u64) -> Result<(), Unauthentic> {
+    let get = |name: &'static str| find(request.query, name);
+    let require = |name| get(name).ok_or(Unauthentic::Missing(name));
+    if require("auth_key")? != app.key.as_str() {
+        return Err(Unauthentic::Key);
+    }
+    if require("auth_version")? != "1.0" {
+        return Err(Unauthentic::Version);
+    }
+    let given: u64 = require("auth_timestamp")?.parse().map_err(|_| Unauthentic::Timestamp)?;
+    let signature = require("auth_signature")?;
+    let digest = get("body_md5");
+    if !request.body.is_empty() || digest.is_some() {
+        let digest = digest.ok_or(Unauthentic::Missing("body_md5"))?;
+        let due = Md5::digest(request.body);
+        if !bool::from(decode::<16>(&digest).ct_eq(due.as_slice())) {
+            return Err(Unauthentic::BodyDigest);
+        }
+    }
+    let text = rest::string_to_sign(request.method, request.path, request.query);
+    let mut mac = Hmac::<Sha256>::new_from_slice(app.secret.reveal().as_bytes())
+        .expect("a key of any length is taken");
+    mac.update(text.as_bytes());
+    mac.verify_slice(&decode::<32>(&signature)).map_err(|_| Unauthentic::Signature)?;
+    if given.abs_diff(now) >= WINDOW {
+        return Err(Unauthentic::Expired { given, now });
+    }
+    Ok(())
+}
+
+fn find<'a>(query: &'a str, name: &str) -> Option<Cow<'a, str>> {
+    http::pairs(query).find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+}
+
+/// Hex digits of exactly `N` bytes; zeros for anything else, which no digest is.
+fn decode<const N: usize>(text: &str) -> [u8; N] {
+    let mut bytes = [0; N];
+    match hex::decode_to_slice(text, &mut bytes) {
+        Ok(()) => bytes,
+        Err(_) => [0; N],
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::apps::Secret;
+
+    /// The query of a signed request, for tests.
+    pub(in crate::session) fn sign(app: &App, request: Signed<'_>, timestamp: u64) -> String {
+        let mut query = format!("auth_key={}&auth_timestamp={timestamp}&auth_version=1.0", app.key);
+        if !request.body.is_empty() {
+            query += &format!("&body_md5={}", hex::encode(Md5::digest(request.body)));
+        }
+        let text = rest::string_to_sign(request.method, request.path, &query);
+        let mut mac = Hmac::<Sha256>::new_from_slice(app.secret.reveal().as_bytes()).unwrap();
+        mac.update(text.as_bytes());
+        query + &format!("&auth_signature={}", hex::encode(mac.finalize().into_bytes()))
+    }
+
+    const NOW: u64 = 1_353_088_179;
+
+    fn app() -> App {
+        App {
+            id: "3".to_owned(),
+            key: "278d425bdf160c739803".to_owned(),
+            secret: Secret::new("7ad3773142a6692b25b8".to_owned()),
+            name: String::new(),
+        }
+    }
+
+    fn post<'a>(query: &'a str, body: &'a [u8]) -> Signed<'a> {
+        Signed { method: "POST", path: "/apps/3/events", query, body }
+    }
+
+    const BODY: &[u8] = br#"{"name":"foo","channels":["project-3"],"data":"{\"some\":\"data\"}"}"#;
+    const QUERY: &str = "auth_key=278d425bdf160c739803&auth_timestamp=1353088179&\
+        auth_version=1.0&body_md5=ec365a775a4cd0599faeb73354201b6f&auth_signature=\
+        da454824c97ba181a32ccc17a72625ba02771f50b50e1e7430e47a1f3f457e6c";
+
+    #[test]
+    fn the_published_example_is_authentic() {
+        assert_eq!(check(&app(), post(QUERY, BODY), NOW), Ok(()));
+    }
+
+    #[test]
+    fn the_window_is_just_under_ten_minutes_both_ways() {
+        for (now, authentic) in
+            [(NOW + 599, true), (NOW + 600, false), (NOW - 599, true), (NOW - 600, false)]
+        {
+            let result = check(&app(), post(QUERY, BODY), now);
+            assert_eq!(result.is_ok(), authentic, "{now}: {result:?}");
+        }
+    }
+
+    #[test]
+    fn whatever_is_changed_is_noticed() {
+        let with = |from: &str, to: &str| QUERY.replace(from, to);
+        for (query, body, fault) in [
+            (with("auth_key=2", "auth_key=3"), BODY, Unauthentic::Key),
+            (with("version=1.0", "version=1.1"), BODY, Unauthentic::Version),
+            (with("timestamp=1353088179", "timestamp=x"), BODY, Unauthentic::Timestamp),
+            (with("timestamp=1353088179", "timestamp=1353088180"), BODY, Unauthentic::Signature),
+            (QUERY.to_owned(), &BODY[1..], Unauthentic::BodyDigest),
+            (QUERY.to_owned(), b"".as_slice(), Unauthentic::BodyDigest),
+            (with("signature=da", "signature=db"), BODY, Unauthentic::Signature),
+            (with("signature=da", "signature="), BODY, Unauthentic::Signature),
+            (with("signature=da", "signature=zz"), BODY, Unauthentic::Signature),
+            (QUERY.to_owned() + "&x=1", BODY, Unauthentic::Signature),
+            (with("&body_md5", "&body"), BODY, Unauthentic::Missing("body_md5")),
+            (with("&auth_signature", "&signature"), BODY, Unauthentic::Missing("auth_signature")),
+            (String::new(), BODY, Unauthentic::Missing("auth_key")),
+        ] {
+            assert_eq!(check(&app(), post(&query, body), NOW), Err(fault), "{query}");
+            assert!(fault.to_string().contains(": "), "{fault}");
+        }
+        let other = Signed { path: "/apps/4/events", ..post(QUERY, BODY) };
+        assert_eq!(check(&app(), other, NOW), Err(Unauthentic::Signature));
+        let expired = Unauthentic::Expired { given: NOW, now: NOW + 600 };
+        assert_eq!(check(&app(), post(QUERY, BODY), NOW + 600), Err(expired));
+    }
+
+    #[test]
+    fn a_request_without_body_needs_no_digest() {
+        let get = |query| Signed { method: "GET", path: "/apps/3/channels", query, body: b"" };
+        let query = sign(&app(), get(""), NOW);
+        assert!(!query.contains("body_md5"));
+        assert_eq!(check(&app(), get(&query), NOW), Ok(()));
+    }
+}

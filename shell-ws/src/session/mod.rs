@@ -1,0 +1,351 @@
+//! One connection, from its first byte to its last, as a value.
+//!
+//! A session gets bytes and notices and makes calls of the core; it has no socket and no clock.
+//! The host tells it which deadline ran out; [`Session::wait`] says which one runs.
+//!
+//! ```text
+//!  Http (request, response, request …) ─┬─► WebSocket ─┬─► Closing ─► Lingering
+//!                                       └──────────────┘
+//! ```
+//!
+//! Bounds: a session holds no queue. An HTTP request is read when the response before it has gone
+//! out; a WebSocket's commands are read while the core does not pause it.
+
+mod auth;
+mod http;
+mod rest;
+mod websocket;
+
+#[cfg(test)]
+mod tests;
+
+use crate::shard::Shard;
+use bytes::Bytes;
+use http::Http;
+use sluicegate_core::{Close, ConnId, Lane, Notice, OutletId, Refusal};
+use sluicegate_wire::pusher;
+use sluicegate_wire::ws::{self, Opcode};
+use websocket::WebSocket;
+
+pub use websocket::MAX_CHANNELS;
+
+/// The largest message of a WebSocket client: the data of an event (10 KiB, every character
+/// escaped) and its envelope.
+pub const MAX_MESSAGE: usize = 64 << 10;
+
+/// The largest body of a request: 10 KiB of data, every character escaped, and 100 channel names.
+pub const MAX_BODY: usize = 128 << 10;
+
+/// One connection.
+#[derive(Debug)]
+pub struct Session {
+    link: Link,
+    mode: Mode,
+    /// Changes whenever a deadline starts anew.
+    serial: u64,
+}
+
+#[derive(Debug)]
+enum Mode {
+    /// The core flushes; what is read is thrown away.
+    Closing,
+    Http(Http),
+    /// Our side is shut. What is read is thrown away until the peer's side is shut too: no reset
+    /// may overtake our last bytes.
+    Lingering,
+    WebSocket(WebSocket),
+}
+
+/// What became of bytes that were received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Took {
+    /// Nothing is read until a response has gone out.
+    Blocked,
+    /// Nothing was used; it is worth calling again with this many bytes in total.
+    Need(usize),
+    /// So many bytes are done with: call again with the rest.
+    Used(usize),
+}
+
+/// What the host must do to the transport.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Close it at once.
+    Drop,
+    /// Nothing.
+    None,
+    /// Shut the sending side, and go on reading.
+    ShutDown,
+}
+
+/// Which deadline runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// WebSocket: until the peer is asked for a sign of life.
+    Activity,
+    /// What waits must be written.
+    Flush,
+    /// HTTP: until the next request begins.
+    Idle,
+    /// The peer must shut its side.
+    Linger,
+    /// WebSocket: the peer must give a sign of life.
+    Pong,
+    /// HTTP: a request must be whole.
+    Request,
+    /// HTTP: a response must be made and written.
+    Response,
+}
+
+impl Wait {
+    /// Every kind.
+    pub const ALL: [Self; 7] = [
+        Self::Activity,
+        Self::Flush,
+        Self::Idle,
+        Self::Linger,
+        Self::Pong,
+        Self::Request,
+        Self::Response,
+    ];
+}
+
+/// A session's place in the core.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    owner: u64,
+    conn: ConnId,
+    outlet: OutletId,
+}
+
+/// What one part of a session did with received bytes.
+#[derive(Debug)]
+enum Step {
+    Blocked,
+    /// So many bytes were used, and the connection is being closed.
+    Closing(usize),
+    Need(usize),
+    /// The connection is a WebSocket from here on.
+    Upgraded(usize, Link, WebSocket),
+    Used(usize),
+}
+
+impl Link {
+    /// Queues control bytes. Without room for them the core gives the connection up and says so
+    /// in a close notice, so there is nothing to do about it here.
+    fn send(self, shard: &mut Shard, frame: Vec<u8>, lane: Lane) {
+        let _ = shard.broker.send(self.outlet, Bytes::from(frame), lane);
+    }
+
+    fn say(self, shard: &mut Shard, text: &str, lane: Lane) {
+        self.send(shard, ws::frame(Opcode::Text, text.as_bytes()), lane);
+    }
+
+    fn close(self, shard: &mut Shard, how: Close, last: Vec<u8>) {
+        // Refused only when the connection is closing already.
+        let _ = shard.broker.close(self.conn, how, Bytes::from(last));
+    }
+
+    /// Ends a WebSocket with a code: an error frame for clients that know no close codes, then the
+    /// close frame.
+    fn close_with(self, shard: &mut Shard, how: Close, code: u16, reason: &str) {
+        let lane = if how == Close::Now { Lane::First } else { Lane::InLine };
+        if code >= 4000 {
+            self.say(shard, &pusher::error(Some(code), reason), lane);
+        }
+        self.close(shard, how, ws::close_frame(code, reason));
+    }
+}
+
+impl Session {
+    /// A new connection, which speaks HTTP until it says otherwise.
+    pub fn open(shard: &mut Shard) -> Result<Self, Refusal> {
+        let (conn, outlet) = shard.open_house()?;
+        let link = Link { owner: u64::MAX, conn, outlet };
+        Ok(Self { link, mode: Mode::Http(Http::default()), serial: 0 })
+    }
+
+    /// Names the session: `owner` is what the shard answers when it is asked whose an id of the
+    /// core is.
+    pub fn settle(&mut self, shard: &mut Shard, owner: u64) {
+        self.link.owner = owner;
+        shard.settle(self.link.conn, self.link.outlet, owner);
+    }
+
+    /// Takes at most one request or frame from the front of `buf`; frames are unmasked in place.
+    /// Cost: O(bytes it takes), and for a request that is not whole O(bytes of its head).
+    pub fn receive(&mut self, shard: &mut Shard, buf: &mut [u8]) -> Took {
+        let step = match &mut self.mode {
+            Mode::Closing | Mode::Lingering if buf.is_empty() => return Took::Need(1),
+            Mode::Closing | Mode::Lingering => return Took::Used(buf.len()),
+            Mode::Http(http) => http.receive(shard, self.link, buf),
+            Mode::WebSocket(socket) => socket.receive(shard, self.link, buf),
+        };
+        let used = match step {
+            Step::Blocked => return Took::Blocked,
+            Step::Need(total) => return Took::Need(total),
+            Step::Closing(used) => {
+                self.leave_http(shard);
+                self.mode = Mode::Closing;
+                used
+            }
+            Step::Upgraded(used, link, socket) => {
+                self.leave_http(shard);
+                shard.broker.gone(self.link.conn);
+                self.link = link;
+                self.mode = Mode::WebSocket(socket);
+                used
+            }
+            Step::Used(used) => used,
+        };
+        self.serial += 1;
+        Took::Used(used)
+    }
+
+    /// The peer sends nothing more, and everything it sent was offered to [`receive`](Self::receive).
+    /// What waits for it is still sent.
+    pub fn end_of_input(&mut self, shard: &mut Shard) -> Action {
+        match &mut self.mode {
+            Mode::Closing => return Action::None,
+            Mode::Lingering => return Action::Drop,
+            Mode::Http(http) => http.end_of_input(shard, self.link),
+            Mode::WebSocket(_) => {
+                self.link.close(shard, Close::AfterFlush, ws::close_frame(1000, ""))
+            }
+        }
+        self.leave_http(shard);
+        self.mode = Mode::Closing;
+        Action::None
+    }
+
+    /// The transport accepted bytes. True when there is something to read again that was blocked.
+    pub fn written(&mut self, bytes: u64) -> bool {
+        match &mut self.mode {
+            Mode::Http(http) => http.written(bytes),
+            _ => false,
+        }
+    }
+
+    /// What the core has to say about one of this session's connections.
+    pub fn notice(&mut self, shard: &mut Shard, notice: Notice) -> Action {
+        match (notice, &mut self.mode) {
+            (Notice::Flushed { .. }, Mode::Closing) => {
+                self.mode = Mode::Lingering;
+                return Action::ShutDown;
+            }
+            (Notice::Close { .. }, Mode::Http(_) | Mode::WebSocket(_)) => {
+                self.link.close(shard, Close::Now, self.overflow());
+                self.leave_http(shard);
+                self.mode = Mode::Closing;
+            }
+            (Notice::Committed { .. }, Mode::Http(http)) => {
+                if http.committed(shard, self.link, None) {
+                    self.leave_http(shard);
+                    self.mode = Mode::Closing;
+                }
+            }
+            (Notice::Failed { why, .. }, Mode::Http(http)) => {
+                if http.committed(shard, self.link, Some(why)) {
+                    self.leave_http(shard);
+                    self.mode = Mode::Closing;
+                }
+            }
+            // Pausing is the host's; gaps are not told to Pusher clients; sheds are for publishers
+            // that want no answer, which this protocol does not have.
+            _ => {}
+        }
+        Action::None
+    }
+
+    /// The last frame of a connection whose control frames found no room.
+    fn overflow(&self) -> Vec<u8> {
+        match self.mode {
+            Mode::WebSocket(_) => {
+                ws::close_frame(pusher::close::OVER_CAPACITY, "replies were not read")
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The deadline that runs, and a number that changes when it starts anew.
+    pub const fn wait(&self) -> (Wait, u64) {
+        let wait = match &self.mode {
+            Mode::Closing => Wait::Flush,
+            Mode::Http(http) => http.wait(),
+            Mode::Lingering => Wait::Linger,
+            Mode::WebSocket(socket) => socket.wait(),
+        };
+        (wait, self.serial)
+    }
+
+    /// The deadline of [`wait`](Self::wait) ran out.
+    pub fn timeout(&mut self, shard: &mut Shard) -> Action {
+        self.serial += 1;
+        match &mut self.mode {
+            Mode::Closing | Mode::Lingering => return Action::Drop,
+            Mode::Http(http) => {
+                if !http.timeout(shard, self.link) {
+                    return Action::Drop;
+                }
+            }
+            Mode::WebSocket(socket) => {
+                if !socket.timeout(shard, self.link) {
+                    return Action::None;
+                }
+            }
+        }
+        self.leave_http(shard);
+        self.mode = Mode::Closing;
+        Action::None
+    }
+
+    /// The server is being stopped: what waits is sent, then the connection ends. A request that is
+    /// being answered is answered first.
+    pub fn shut_down(&mut self, shard: &mut Shard) {
+        match &self.mode {
+            Mode::Closing | Mode::Lingering => return,
+            Mode::Http(http) if http.is_committing() => return,
+            Mode::Http(_) => self.link.close(shard, Close::AfterFlush, Vec::new()),
+            Mode::WebSocket(_) => {
+                let code = pusher::close::RECONNECT;
+                self.link.close_with(shard, Close::AfterFlush, code, "the server is being stopped");
+            }
+        }
+        self.leave_http(shard);
+        self.mode = Mode::Closing;
+        self.serial += 1;
+    }
+
+    /// The transport is gone.
+    pub fn end(mut self, shard: &mut Shard) {
+        self.leave_http(shard);
+        shard.broker.gone(self.link.conn);
+    }
+
+    /// Frees what only HTTP needs.
+    fn leave_http(&mut self, shard: &mut Shard) {
+        if let Mode::Http(http) = &mut self.mode {
+            http.leave(shard);
+        }
+    }
+
+    /// The outlet that is written to the transport.
+    pub const fn outlet(&self) -> OutletId {
+        self.link.outlet
+    }
+
+    /// Whether a connection of the core is this session's.
+    pub fn owns(&self, conn: ConnId) -> bool {
+        let source = match &self.mode {
+            Mode::Http(http) => http.source(),
+            _ => None,
+        };
+        self.link.conn == conn || source == Some(conn)
+    }
+
+    /// Whether the core wants nothing further read.
+    pub fn is_paused(&self, shard: &Shard) -> bool {
+        shard.broker.is_paused(self.link.conn)
+    }
+}

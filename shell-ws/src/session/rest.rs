@@ -1,0 +1,146 @@
+//! The publishing API: from a whole request to publishes in the core, or to a reply.
+
+use super::auth::{self, Signed};
+use crate::shard::Shard;
+use bytes::Bytes;
+use sluicegate_core::{Ack, ConnId, Message, OutletId, Reason, Refusal, Retry, TenantId, Verdict};
+use sluicegate_wire::pusher;
+use sluicegate_wire::rest::{self, Trigger};
+
+/// A short answer for people.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) status: u16,
+    pub(super) header: Option<(&'static str, String)>,
+    pub(super) text: String,
+}
+
+impl Reply {
+    pub(super) fn new(status: u16, text: impl Into<String>) -> Self {
+        Self { status, header: None, text: text.into() }
+    }
+
+    pub(super) fn header(self, name: &'static str, value: impl Into<String>) -> Self {
+        Self { header: Some((name, value.into())), ..self }
+    }
+}
+
+/// What became of a call.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// So many publishes are admitted: the reply waits until each is sequenced. One more may have
+    /// been refused.
+    Committing {
+        jobs: u32,
+        failed: Option<Refusal>,
+    },
+    Reply(Reply),
+}
+
+/// Publishes one event to its channels, for the app `id`, which exists.
+///
+/// Load is asked about first: a call that finds no room costs no signature. A call that names
+/// several channels is admitted whole or refused whole.
+pub(super) fn publish(shard: &mut Shard, source: ConnId, id: &str, request: Signed<'_>) -> Answer {
+    match prepare(shard, source, id, request) {
+        Ok((tenant, trigger)) => dispatch(shard, source, tenant, &trigger),
+        Err(reply) => Answer::Reply(reply),
+    }
+}
+
+fn prepare(
+    shard: &Shard,
+    source: ConnId,
+    id: &str,
+    request: Signed<'_>,
+) -> Result<(TenantId, Trigger), Reply> {
+    let (app, tenant) = shard.apps.by_id(id).ok_or_else(|| Reply::new(404, "no such app"))?;
+    shard.broker.room(source, 1, 0).map_err(refusal)?;
+    auth::check(app, request, shard.unix_seconds)
+        .map_err(|fault| Reply::new(401, fault.to_string()))?;
+    let trigger = rest::trigger(request.body)
+        .map_err(|fault| Reply::new(fault.status(), fault.to_string()))?;
+    if trigger.info.is_some() {
+        return Err(Reply::new(400, "info: not served yet, leave it out"));
+    }
+    Ok((tenant, trigger))
+}
+
+fn dispatch(shard: &mut Shard, source: ConnId, tenant: TenantId, trigger: &Trigger) -> Answer {
+    let except = trigger.socket_id.as_deref().and_then(|id| shard.find_socket(id));
+    let frames: Vec<Bytes> = trigger
+        .channels
+        .iter()
+        .map(|channel| Bytes::from(pusher::event_frame(channel, &trigger.name, &trigger.data)))
+        .collect();
+    // One publish is admitted or refused, and booked, by itself.
+    if frames.len() > 1 {
+        let jobs = u32::try_from(frames.len()).expect("a call names at most 100 channels");
+        let bytes = frames.iter().map(|frame| frame.len() as u64).sum();
+        if let Err(why) = shard.broker.room(source, jobs, bytes) {
+            return Answer::Reply(refusal(why));
+        }
+    }
+    let mut jobs = 0;
+    let mut failed = None;
+    for (channel, frame) in trigger.channels.iter().zip(frames) {
+        match publish_one(shard, (source, tenant), channel, frame, except) {
+            Ok(()) => jobs += 1,
+            Err(why) => failed = failed.or(Some(why)),
+        }
+    }
+    match failed {
+        Some(why) if jobs == 0 => Answer::Reply(refusal(why)),
+        failed => Answer::Committing { jobs, failed },
+    }
+}
+
+fn publish_one(
+    shard: &mut Shard,
+    (source, tenant): (ConnId, TenantId),
+    channel: &str,
+    frame: Bytes,
+    except: Option<OutletId>,
+) -> Result<(), Refusal> {
+    // Looked up right before it is used: a topic without users may make way for another one.
+    let topic = shard.broker.topic(tenant, channel)?;
+    let message = Message { frame, records: 1, ack: Ack::Now, except };
+    match shard.broker.publish(source, topic, message) {
+        Verdict::Queued(_) | Verdict::Parked(_) => Ok(()),
+        Verdict::Refused(why) | Verdict::Shed(why) => Err(why),
+    }
+}
+
+/// The core's "no" in this protocol.
+pub(super) fn refusal(why: Refusal) -> Reply {
+    let status = match why.reason {
+        Reason::Oversize => 413,
+        Reason::NotAllowed => 403,
+        Reason::Busy
+        | Reason::BytesConn
+        | Reason::BytesShard
+        | Reason::BytesTenant
+        | Reason::Closed
+        | Reason::Deadline
+        | Reason::DropNew
+        | Reason::DropOld
+        | Reason::Gone
+        | Reason::Limit
+        | Reason::Pressure
+        | Reason::QueueFull
+        | Reason::Saturated
+        | Reason::Severe => 503,
+    };
+    let (place, reason) = (why.place.name(), why.reason.name());
+    match (status, why.retry) {
+        (503, Retry::After(millis)) => {
+            let seconds = millis.div_ceil(1000).max(1);
+            let text = format!("refused at {place}: {reason}; retry after {seconds} s");
+            Reply::new(status, text).header("Retry-After", seconds.to_string())
+        }
+        (503, Retry::Never) => {
+            Reply::new(status, format!("refused at {place}: {reason}")).header("Retry-After", "1")
+        }
+        _ => Reply::new(status, format!("refused at {place}: {reason}")),
+    }
+}

@@ -1,0 +1,192 @@
+//! The WebSocket side of a connection: the Pusher protocol's commands.
+
+use super::{Link, MAX_MESSAGE, Step, Wait};
+use crate::shard::Shard;
+use sluicegate_core::{Close, Lane, Policy, Refusal, SubId, TenantId, TopicId, Wish};
+use sluicegate_wire::pusher::{self, Command, Kind, MAX_CHANNEL, close};
+use sluicegate_wire::ws::{self, Decoder, Event, Opcode};
+
+/// The most channels of one connection: a limit of the protocol, not of load.
+pub const MAX_CHANNELS: usize = 200;
+
+/// Clients of earlier protocol versions do not answer `pusher:ping`.
+const ANSWERS_PING: u8 = 5;
+
+/// A connection that speaks WebSocket.
+#[derive(Debug)]
+pub(super) struct WebSocket {
+    decoder: Decoder,
+    client: Client,
+}
+
+/// What the protocol knows about the client.
+#[derive(Debug)]
+struct Client {
+    tenant: TenantId,
+    protocol: u8,
+    /// Invariant: sorted by topic, each once, at most [`MAX_CHANNELS`].
+    channels: Vec<(TopicId, SubId)>,
+    awaits_pong: bool,
+}
+
+impl WebSocket {
+    pub(super) const fn new(tenant: TenantId, protocol: u8) -> Self {
+        let client = Client { tenant, protocol, channels: Vec::new(), awaits_pong: false };
+        Self { decoder: Decoder::new(MAX_MESSAGE), client }
+    }
+
+    pub(super) fn receive(&mut self, shard: &mut Shard, link: Link, buf: &mut [u8]) -> Step {
+        let len = buf.len();
+        match self.decoder.decode(buf) {
+            Ok(ws::Step::Need(total)) => Step::Need(total),
+            Ok(ws::Step::Took { consumed, event }) => {
+                self.client.awaits_pong = false;
+                let closing = event.is_some_and(|event| self.client.event(shard, link, event));
+                self.decoder.release();
+                if closing { Step::Closing(consumed) } else { Step::Used(consumed) }
+            }
+            Err(fault) => {
+                link.close_with(shard, Close::Now, fault.close_code(), &fault.to_string());
+                Step::Closing(len)
+            }
+        }
+    }
+
+    pub(super) const fn wait(&self) -> Wait {
+        if self.client.awaits_pong { Wait::Pong } else { Wait::Activity }
+    }
+
+    /// A deadline ran out. True when the connection is being closed.
+    pub(super) fn timeout(&mut self, shard: &mut Shard, link: Link) -> bool {
+        if self.client.awaits_pong {
+            // What waits for a peer that is not there would never be flushed.
+            let reason = "no sign of life after a ping";
+            link.close_with(shard, Close::Now, close::PONG_MISSING, reason);
+            return true;
+        }
+        self.client.awaits_pong = true;
+        if self.client.protocol >= ANSWERS_PING {
+            link.say(shard, &pusher::ping(), Lane::First);
+        } else {
+            link.send(shard, ws::frame(Opcode::Ping, b""), Lane::First);
+        }
+        false
+    }
+}
+
+impl Client {
+    /// True when the connection is being closed.
+    fn event(&mut self, shard: &mut Shard, link: Link, event: Event<'_>) -> bool {
+        match event {
+            // The protocol has no binary messages.
+            Event::Binary(_) | Event::Pong(_) => {}
+            Event::Ping(payload) => link.send(shard, ws::frame(Opcode::Pong, payload), Lane::First),
+            Event::Text(text) => self.text(shard, link, text),
+            Event::Close { code, .. } => {
+                // The peer ended it: what waits has left, it was not dropped.
+                for (_, sub) in self.channels.drain(..) {
+                    let _ = shard.broker.unsubscribe(sub);
+                }
+                let answer = match code {
+                    Some(code) => ws::close_frame(code, ""),
+                    None => ws::frame(Opcode::Close, b""),
+                };
+                link.close(shard, Close::AfterFlush, answer);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn text(&mut self, shard: &mut Shard, link: Link, text: &str) {
+        let fault = match pusher::command(text) {
+            Ok(Command::Ping) => return link.say(shard, &pusher::pong(), Lane::First),
+            Ok(Command::Pong) => return,
+            Ok(Command::Subscribe { channel, .. }) => return self.subscribe(shard, link, &channel),
+            Ok(Command::Unsubscribe { channel }) => return self.unsubscribe(shard, &channel),
+            Ok(Command::Client { .. }) => {
+                let code = Some(close::CLIENT_EVENT_REJECTED);
+                pusher::error(code, "client events need a private or presence channel")
+            }
+            Ok(Command::Signin { .. }) => pusher::error(None, "pusher:signin: not served yet"),
+            Ok(Command::Other { .. }) => pusher::error(
+                None,
+                "unknown event: send pusher:subscribe, pusher:unsubscribe, pusher:ping or \
+                 pusher:pong",
+            ),
+            Err(fault) => pusher::error(None, &fault.to_string()),
+        };
+        // An error that closes nothing has no code from 4000 to 4299: clients would act on it.
+        link.say(shard, &fault, Lane::First);
+    }
+
+    fn subscribe(&mut self, shard: &mut Shard, link: Link, channel: &str) {
+        let answer = match self.try_subscribe(shard, link, channel) {
+            Ok(()) => pusher::subscription_succeeded(channel),
+            Err(No { kind, text, status }) => {
+                // A name that is far too long is not sent back.
+                let end = channel.floor_char_boundary(2 * MAX_CHANNEL);
+                pusher::subscription_error(&channel[..end], kind, &text, status)
+            }
+        };
+        link.say(shard, &answer, Lane::InLine);
+    }
+
+    fn try_subscribe(&mut self, shard: &mut Shard, link: Link, channel: &str) -> Result<(), No> {
+        pusher::check_channel(channel, MAX_CHANNEL)
+            .map_err(|fault| No::new("InvalidChannel", fault.to_string(), 400))?;
+        if pusher::kind(channel) != Kind::Public {
+            let text = "private, presence and encrypted channels are not served yet: use a channel \
+                        without such a prefix";
+            return Err(No::new("NotServed", text, 501));
+        }
+        let at = match shard.broker.find_topic(self.tenant, channel) {
+            Some(topic) => self.channels.binary_search_by_key(&topic, |entry| entry.0),
+            None => Err(0),
+        };
+        if at.is_ok() {
+            return Ok(());
+        }
+        if self.channels.len() >= MAX_CHANNELS {
+            let text = format!(
+                "{MAX_CHANNELS} channels on one connection is the most: unsubscribe from one, or \
+                 open another connection"
+            );
+            return Err(No::new("LimitReached", text, 403));
+        }
+        let topic = shard.broker.topic(self.tenant, channel).map_err(No::from)?;
+        let wish = Wish::policy(Policy::DropOld);
+        let sub = shard.broker.subscribe(link.outlet, topic, wish).map_err(No::from)?;
+        let place = self.channels.partition_point(|entry| entry.0 < topic);
+        self.channels.insert(place, (topic, sub));
+        Ok(())
+    }
+
+    fn unsubscribe(&mut self, shard: &mut Shard, channel: &str) {
+        let Some(topic) = shard.broker.find_topic(self.tenant, channel) else { return };
+        let Ok(place) = self.channels.binary_search_by_key(&topic, |entry| entry.0) else { return };
+        let (_, sub) = self.channels.remove(place);
+        // A stale subscription has ended already.
+        let _ = shard.broker.unsubscribe(sub);
+    }
+}
+
+/// Why a subscription is refused.
+struct No {
+    kind: &'static str,
+    text: String,
+    status: u16,
+}
+
+impl No {
+    fn new(kind: &'static str, text: impl Into<String>, status: u16) -> Self {
+        Self { kind, text: text.into(), status }
+    }
+}
+
+impl From<Refusal> for No {
+    fn from(why: Refusal) -> Self {
+        let text = format!("refused at {}: {}", why.place.name(), why.reason.name());
+        Self::new("Overloaded", text, 503)
+    }
+}

@@ -1,0 +1,120 @@
+//! A socket and what the loop knows about it.
+
+use crate::session::{Session, Wait};
+use mio::Token;
+use mio::net::TcpStream;
+use sluicegate_core::Instant;
+use sluicegate_core::list::{Link, Node};
+use sluicegate_core::slab::Slab;
+use sluicegate_core::timer::Timed;
+
+/// The name of a socket: a slot and a generation, so that an event for an earlier holder of the
+/// slot is known as such.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+const _: () = assert!(usize::BITS == 64, "a token holds a slot and its generation");
+
+impl Key {
+    pub(super) const fn bits(self) -> u64 {
+        (self.generation as u64) << 32 | self.index as u64
+    }
+
+    pub(super) const fn from_bits(bits: u64) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "the low half is the slot")]
+        let index = bits as u32;
+        Self { index, generation: (bits >> 32) as u32 }
+    }
+
+    pub(super) const fn token(self) -> Token {
+        #[expect(clippy::cast_possible_truncation, reason = "a token has 64 bits")]
+        Token(self.bits() as usize)
+    }
+
+    pub(super) const fn from_token(token: Token) -> Self {
+        Self::from_bits(token.0 as u64)
+    }
+
+    /// Whether it still names a socket.
+    pub(super) fn is_live(self, sockets: &Slab<Socket>) -> bool {
+        sockets.get(self.index, self.generation).is_some()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Socket {
+    pub(super) stream: TcpStream,
+    pub(super) session: Session,
+    /// The beginning of a request or frame whose end has not come. Invariant: at most what the
+    /// session needs, and one chunk.
+    pub(super) inbox: Vec<u8>,
+    /// It is not worth asking the session before the inbox holds this much.
+    pub(super) need: usize,
+    /// The kernel may have more to read: from an event until a read finds nothing.
+    pub(super) is_readable: bool,
+    /// The peer sends nothing more.
+    pub(super) is_at_end: bool,
+    /// Whether it is in the loop's queue.
+    pub(super) is_queued: bool,
+    /// Whether the event queue tells when it is writable: after a short write.
+    pub(super) wants_writable: bool,
+    /// The deadline that runs.
+    pub(super) armed: Option<(Wait, u64)>,
+    pub(super) deadline: Instant,
+    pub(super) link: Link,
+}
+
+impl Socket {
+    pub(super) fn new(stream: TcpStream, session: Session) -> Self {
+        Self {
+            stream,
+            session,
+            inbox: Vec::new(),
+            need: 0,
+            is_readable: false,
+            is_at_end: false,
+            is_queued: false,
+            wants_writable: false,
+            armed: None,
+            deadline: Instant::ZERO,
+            link: Link::default(),
+        }
+    }
+}
+
+/// Sockets whose deadline of one kind runs; a socket has one deadline at a time.
+#[derive(Debug)]
+pub(super) struct Waiting;
+
+impl Node<Waiting> for Socket {
+    fn node(&self) -> &Link {
+        &self.link
+    }
+    fn node_mut(&mut self) -> &mut Link {
+        &mut self.link
+    }
+}
+
+impl Timed<Waiting> for Socket {
+    fn deadline(&self) -> Instant {
+        self.deadline
+    }
+    fn set_deadline(&mut self, at: Instant) {
+        self.deadline = at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_survive_tokens() {
+        let key = Key { index: 7, generation: u32::MAX };
+        assert_eq!(Key::from_token(key.token()), key);
+        assert_eq!(Key::from_bits(key.bits()), key);
+    }
+}

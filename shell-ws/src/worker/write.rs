@@ -1,0 +1,94 @@
+//! Writing: what the core offers, in one call of the kernel where it fits.
+
+use super::Server;
+use super::socket::Key;
+use mio::Interest;
+use mio::net::TcpStream;
+use sluicegate_core::{Broker, Offer};
+use std::io::{self, ErrorKind, IoSlice, Write};
+
+/// Frames per call of the kernel.
+const SLICES: usize = 64;
+
+impl Server {
+    /// Writes an offer and settles it.
+    pub(super) fn write(&mut self, offer: Offer) {
+        let owner = self.shard.owner_of_outlet(offer.outlet).map(Key::from_bits);
+        let owner = owner.filter(|key| key.is_live(&self.sockets));
+        let Some(key) =
+            owner.filter(|key| self.sockets[key.index].session.outlet() == offer.outlet)
+        else {
+            debug_assert!(false, "an outlet lives as long as its socket");
+            return self.shard.broker.sent(offer, 0);
+        };
+        let socket = &mut self.sockets[key.index];
+        match write_all(&socket.stream, &self.shard.broker, offer) {
+            Ok(accepted) => {
+                self.shard.broker.sent(offer, accepted);
+                if socket.session.written(accepted) {
+                    self.queue(key);
+                }
+                if accepted < offer.bytes {
+                    self.want_writable(key, true);
+                }
+                self.deadlines.update(&mut self.sockets, key.index, self.now);
+            }
+            Err(_) => self.drop_socket(key),
+        }
+    }
+
+    /// Asks, or stops asking, to be told when a socket is writable. Asking tells at once if it is.
+    pub(super) fn want_writable(&mut self, key: Key, on: bool) {
+        let socket = &mut self.sockets[key.index];
+        if socket.wants_writable == on {
+            return;
+        }
+        socket.wants_writable = on;
+        let readable = Interest::READABLE;
+        let interest = if on { readable | Interest::WRITABLE } else { readable };
+        let registry = self.poll.registry();
+        if let Err(error) = registry.reregister(&mut socket.stream, key.token(), interest) {
+            tracing::error!(%error, "a socket cannot be watched any more: closing it");
+            self.drop_socket(key);
+        }
+    }
+}
+
+/// Writes the frames of an offer until the kernel takes no more. Returns how many bytes it took.
+fn write_all(mut stream: &TcpStream, broker: &Broker, offer: Offer) -> io::Result<u64> {
+    let mut frames = broker.frames(offer);
+    let mut accepted = 0;
+    loop {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let mut count = 0;
+        let mut bytes = 0;
+        for (slice, frame) in slices.iter_mut().zip(&mut frames) {
+            *slice = IoSlice::new(frame);
+            bytes += frame.len();
+            count += 1;
+        }
+        if count == 0 {
+            return Ok(accepted);
+        }
+        let taken = match retry(|| stream.write_vectored(&slices[..count])) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(taken) => taken,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(accepted),
+            Err(error) => return Err(error),
+        };
+        accepted += taken as u64;
+        if taken < bytes {
+            return Ok(accepted);
+        }
+    }
+}
+
+/// Calls again what a signal has interrupted.
+fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
