@@ -25,8 +25,12 @@ pub const OTHERS: &str = "others";
 pub struct Process {
     /// Open sockets.
     pub sockets: u64,
+    /// Sockets closed at once because the core had no room for a connection.
+    pub refused_sockets: u64,
     /// Times that accepting stopped because the process was out of file descriptors.
     pub accept_stalls: u64,
+    /// Passes of the event loop.
+    pub turns: u64,
 }
 
 /// The text of a scrape; it ends with `# EOF`. `tenants` are named by the shell, those that shall
@@ -60,7 +64,7 @@ struct Gauge {
 const GAUGES: usize = 7;
 
 /// One tally per column, tables summed up.
-type Totals = [(&'static str, Tally); 12];
+type Totals = [(&'static str, Tally); 13];
 
 fn totals(books: &Books) -> Totals {
     [
@@ -76,8 +80,12 @@ fn totals(books: &Books) -> Totals {
         ("delivered", books.delivered),
         ("dropped", books.dropped.total()),
         ("left", books.left),
+        ("lag", books.lag),
     ]
 }
+
+/// Columns that also fall: gauges.
+const LEVELS: [&str; 3] = ["waiting", "queued", "lag"];
 
 impl Page {
     fn read(broker: &Broker, tenants: &[(&str, TenantId)], process: Process) -> Self {
@@ -156,8 +164,10 @@ impl Collector for Page {
         let out = &mut encoder;
         self.cells(out, "records", |tally| tally.records)?;
         self.cells(out, "bytes", |tally| tally.bytes)?;
-        self.tenant_totals(out, "tenant_records", |tally| tally.records)?;
-        self.tenant_totals(out, "tenant_bytes", |tally| tally.bytes)?;
+        for kind in [MetricType::Counter, MetricType::Gauge] {
+            self.tenant_totals(out, kind, "records", |tally| tally.records)?;
+            self.tenant_totals(out, kind, "bytes", |tally| tally.bytes)?;
+        }
         self.levels(out)?;
         for Gauge { name, help, value } in &self.gauges {
             out.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(value)?;
@@ -172,9 +182,27 @@ impl Collector for Page {
             let on = u64::from(band == self.band);
             bands.encode_family(&[("band", band.name())])?.encode_gauge(&on)?;
         }
-        let help = "Moves when accepting stops because the process is out of file descriptors";
-        let mut stalls = out.encode_descriptor("accept_stalls", help, None, MetricType::Counter)?;
-        stalls.encode_counter(&self.process.accept_stalls, NO_EXEMPLAR)
+        for (name, help, value) in [
+            (
+                "accept_stalls",
+                "Moves when accepting stops because the process is out of file descriptors",
+                self.process.accept_stalls,
+            ),
+            (
+                "refused_sockets",
+                "Moves when a new socket is closed at once because `max_connections` is reached",
+                self.process.refused_sockets,
+            ),
+            (
+                "turns",
+                "Moves with each pass of the event loop: about once per second in silence",
+                self.process.turns,
+            ),
+        ] {
+            out.encode_descriptor(name, help, None, MetricType::Counter)?
+                .encode_counter(&value, NO_EXEMPLAR)?;
+        }
+        Ok(())
     }
 }
 
@@ -223,16 +251,33 @@ impl Page {
         Ok(())
     }
 
-    fn tenant_totals(&self, out: &mut DescriptorEncoder<'_>, name: &str, of: Unit) -> fmt::Result {
-        let help = "Moves with the books of one tenant: the columns, places and reasons summed up";
-        let mut family = out.encode_descriptor(name, help, None, MetricType::Counter)?;
+    /// The columns of each tenant, places and reasons summed up: those that only grow, or the
+    /// others.
+    fn tenant_totals(
+        &self,
+        out: &mut DescriptorEncoder<'_>,
+        kind: MetricType,
+        unit: &str,
+        of: Unit,
+    ) -> fmt::Result {
+        let grows = matches!(kind, MetricType::Counter);
+        let (name, help) = if grows {
+            (format!("tenant_{unit}"), "Moves with the books of one tenant, all places summed up")
+        } else {
+            (format!("tenant_level_{unit}"), "Moves with the levels in the books of one tenant")
+        };
+        let mut family = out.encode_descriptor(&name, help, None, kind)?;
         for (tenant, page) in &self.tenants {
-            for (column, tally) in page {
-                if ["waiting", "queued"].contains(column) {
-                    continue;
-                }
+            for (column, tally) in
+                page.iter().filter(|(column, _)| LEVELS.contains(column) != grows)
+            {
                 let labels = [("tenant", tenant.as_str()), ("column", *column)];
-                family.encode_family(&labels)?.encode_counter(&of(*tally), NO_EXEMPLAR)?;
+                let mut cell = family.encode_family(&labels)?;
+                if grows {
+                    cell.encode_counter(&of(*tally), NO_EXEMPLAR)?;
+                } else {
+                    cell.encode_gauge(&of(*tally))?;
+                }
             }
         }
         Ok(())
@@ -306,7 +351,7 @@ mod tests {
     #[test]
     fn every_column_is_there_and_the_text_is_whole() {
         let (broker, tenant) = broker();
-        let process = Process { sockets: 1, accept_stalls: 2 };
+        let process = Process { sockets: 1, refused_sockets: 3, accept_stalls: 2, turns: 4 };
         let text = exposition(&broker, &[("1001", tenant)], process);
         assert!(text.ends_with("# EOF\n"), "{text}");
         let lines = lines(&text);
@@ -318,6 +363,7 @@ mod tests {
             "sluicegate_bytes_total{column=\"shed\",place=\"admission\",reason=\"oversize\"} 2",
             "sluicegate_tenant_records_total{tenant=\"1001\",column=\"delivered\"} 1",
             "sluicegate_tenant_bytes_total{tenant=\"1001\",column=\"shed\"} 2",
+            "sluicegate_tenant_level_records{tenant=\"1001\",column=\"lag\"} 2",
             "sluicegate_lag_records 2",
             "sluicegate_lag_bytes 5",
             "sluicegate_waiting_records 0",
@@ -330,6 +376,8 @@ mod tests {
             "sluicegate_subscriptions 1",
             "sluicegate_sockets 1",
             "sluicegate_accept_stalls_total 2",
+            "sluicegate_refused_sockets_total 3",
+            "sluicegate_turns_total 4",
         ] {
             assert!(lines.contains(&line), "{line} is missing in\n{text}");
         }

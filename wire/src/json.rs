@@ -140,6 +140,7 @@ pub(crate) fn deeper_than(json: &str, max: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString;
     use proptest::prelude::*;
 
     #[test]
@@ -147,6 +148,17 @@ mod tests {
         assert!(!deeper_than(r#"{"a":[1,[2],"[[[\"[{"]}"#, 3));
         assert!(deeper_than(r#"{"a":[1,[2]]}"#, 2));
         assert!(!deeper_than("[][][]", 1));
+    }
+
+    #[test]
+    fn each_control_character_is_escaped_and_no_other_byte_is() {
+        for byte in 0..0x80_u8 {
+            let text = char::from(byte).to_string();
+            let json = string(&[Part::Quoted(&text)]);
+            let escaped = byte < 0x20 || byte == b'"' || byte == b'\\';
+            assert_eq!(json.len() > 3, escaped, "{json}");
+            assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+        }
     }
 
     proptest! {

@@ -90,15 +90,16 @@ impl Http {
                 self.reply(shard, link, &Reply::new(200, "ready"));
             }
             (Route::Ready, "GET") => {
-                self.reply(shard, link, &Reply::new(503, "not ready: the server is being stopped"));
+                let text = "not ready: the server is being stopped";
+                self.reply(shard, link, &Reply::new(503, text));
             }
             (Route::App(_), _) => {
                 let text = "this address speaks WebSocket: connect with a Pusher client";
                 self.reply(shard, link, &Reply::new(426, text).header("Upgrade", "websocket"));
             }
             (Route::Unknown, _) => {
-                let text = "no such page; there are POST /apps/{id}/events, GET /health, GET /ready \
-                            and GET /metrics";
+                let text = "no such page; there are POST /apps/{id}/events, GET /health, \
+                            GET /ready and GET /metrics";
                 self.reply(shard, link, &Reply::new(404, text));
             }
             (route, method) => {

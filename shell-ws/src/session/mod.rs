@@ -186,8 +186,7 @@ impl Session {
             Step::Blocked => return Took::Blocked,
             Step::Need(total) => return Took::Need(total),
             Step::Closing(used) => {
-                self.leave_http(shard);
-                self.mode = Mode::Closing;
+                self.begin_closing(shard);
                 used
             }
             Step::Upgraded(used, link, socket) => {
@@ -203,8 +202,8 @@ impl Session {
         Took::Used(used)
     }
 
-    /// The peer sends nothing more, and everything it sent was offered to [`receive`](Self::receive).
-    /// What waits for it is still sent.
+    /// The peer sends nothing more, and all it sent was offered to [`receive`](Self::receive). What
+    /// waits for it is still sent.
     pub fn end_of_input(&mut self, shard: &mut Shard) -> Action {
         match &mut self.mode {
             Mode::Closing => return Action::None,
@@ -214,8 +213,7 @@ impl Session {
                 self.link.close(shard, Close::AfterFlush, ws::close_frame(1000, ""))
             }
         }
-        self.leave_http(shard);
-        self.mode = Mode::Closing;
+        self.begin_closing(shard);
         Action::None
     }
 
@@ -229,31 +227,25 @@ impl Session {
 
     /// What the core has to say about one of this session's connections.
     pub fn notice(&mut self, shard: &mut Shard, notice: Notice) -> Action {
-        match (notice, &mut self.mode) {
+        let ended = match (notice, &mut self.mode) {
             (Notice::Flushed { .. }, Mode::Closing) => {
                 self.mode = Mode::Lingering;
                 return Action::ShutDown;
             }
             (Notice::Close { .. }, Mode::Http(_) | Mode::WebSocket(_)) => {
                 self.link.close(shard, Close::Now, self.overflow());
-                self.leave_http(shard);
-                self.mode = Mode::Closing;
+                true
             }
-            (Notice::Committed { .. }, Mode::Http(http)) => {
-                if http.committed(shard, self.link, None) {
-                    self.leave_http(shard);
-                    self.mode = Mode::Closing;
-                }
-            }
+            (Notice::Committed { .. }, Mode::Http(http)) => http.committed(shard, self.link, None),
             (Notice::Failed { why, .. }, Mode::Http(http)) => {
-                if http.committed(shard, self.link, Some(why)) {
-                    self.leave_http(shard);
-                    self.mode = Mode::Closing;
-                }
+                http.committed(shard, self.link, Some(why))
             }
             // Pausing is the host's; gaps are not told to Pusher clients; sheds are for publishers
             // that want no answer, which this protocol does not have.
-            _ => {}
+            _ => false,
+        };
+        if ended {
+            self.begin_closing(shard);
         }
         Action::None
     }
@@ -295,8 +287,7 @@ impl Session {
                 }
             }
         }
-        self.leave_http(shard);
-        self.mode = Mode::Closing;
+        self.begin_closing(shard);
         Action::None
     }
 
@@ -312,8 +303,7 @@ impl Session {
                 self.link.close_with(shard, Close::AfterFlush, code, "the server is being stopped");
             }
         }
-        self.leave_http(shard);
-        self.mode = Mode::Closing;
+        self.begin_closing(shard);
         self.serial += 1;
     }
 
@@ -321,6 +311,12 @@ impl Session {
     pub fn end(mut self, shard: &mut Shard) {
         self.leave_http(shard);
         shard.broker.gone(self.link.conn);
+    }
+
+    /// The core was told to close the connection.
+    fn begin_closing(&mut self, shard: &mut Shard) {
+        self.leave_http(shard);
+        self.mode = Mode::Closing;
     }
 
     /// Frees what only HTTP needs.

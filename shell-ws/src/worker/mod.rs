@@ -35,11 +35,15 @@ pub use deadlines::Timing;
 /// Deliveries that one turn prepares.
 const WORK: u32 = 4096;
 
+/// Publishes that one turn takes before the core runs them, so that its queue is full of work that
+/// is too much, and never of work that merely came at once.
+const JOBS: u32 = 32;
+
 /// Events that one turn takes from the kernel.
 const EVENTS: usize = 1024;
 
 /// Connections that one turn accepts.
-const ACCEPTS: u32 = 256;
+const ACCEPTS: u32 = 64;
 
 /// How often the memory pressure is read and stalled accepting is tried again.
 const TICK: Duration = Duration::from_secs(1);
@@ -164,6 +168,7 @@ impl Server {
         self.now = self.clock.now();
         self.shard.broker.advance(self.now);
         self.shard.unix_seconds = self.clock.unix_seconds();
+        self.shard.process.turns += 1;
         for event in events {
             match event.token() {
                 LISTENER => self.acceptor.iter_mut().for_each(Acceptor::ready),
@@ -172,16 +177,26 @@ impl Server {
             }
         }
         self.accept();
-        // What is queued on the way waits for the next turn: no socket is served twice in one.
-        for _ in 0..self.again.len() {
-            let Some(key) = self.again.pop_front() else { break };
-            self.serve(key);
-        }
+        self.serve_queued();
         self.tick();
         self.expire();
         // When there is more to do, the core's next deadline is now: the loop will not sleep.
         let (Progress::Idle | Progress::More) = self.shard.broker.step(WORK);
         self.carry_out();
+    }
+
+    /// Serves the sockets that were queued before, as long as the core has room to run what they
+    /// publish in this turn. What is queued on the way waits for the next one: no socket is served
+    /// twice in a turn.
+    fn serve_queued(&mut self) {
+        let jobs_before = self.shard.broker.jobs().0;
+        for _ in 0..self.again.len() {
+            if self.shard.broker.jobs().0.saturating_sub(jobs_before) >= JOBS {
+                return;
+            }
+            let Some(key) = self.again.pop_front() else { return };
+            self.serve(key);
+        }
     }
 
     /// Carries out what the core says, until it has nothing more to say.
@@ -250,7 +265,8 @@ impl Server {
             self.shard.broker.writable(outlet);
             self.want_writable(key, false);
         }
-        if event.is_readable() && key.is_live(&self.sockets) {
+        let is_readable = event.is_readable() || event.is_read_closed() || event.is_error();
+        if is_readable && key.is_live(&self.sockets) {
             self.sockets[key.index].is_readable = true;
             self.queue(key);
         }
@@ -284,7 +300,10 @@ impl Server {
 
     /// A new connection. Without room for it in the core it is closed at once.
     fn admit(&mut self, stream: TcpStream) {
-        let Ok(session) = Session::open(&mut self.shard) else { return };
+        let Ok(session) = Session::open(&mut self.shard) else {
+            self.shard.process.refused_sockets += 1;
+            return;
+        };
         let (index, generation) = self.sockets.insert(Socket::new(stream, session));
         self.shard.process.sockets += 1;
         let key = Key { index, generation };

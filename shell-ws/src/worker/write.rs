@@ -28,10 +28,10 @@ impl Server {
                 if socket.session.written(accepted) {
                     self.queue(key);
                 }
+                self.deadlines.update(&mut self.sockets, key.index, self.now);
                 if accepted < offer.bytes {
                     self.want_writable(key, true);
                 }
-                self.deadlines.update(&mut self.sockets, key.index, self.now);
             }
             Err(_) => self.drop_socket(key),
         }

@@ -119,6 +119,16 @@ fn what_just_fits_each_limit_and_what_just_does_not() {
 }
 
 #[test]
+fn channels_beyond_the_limit_are_counted_and_not_kept() {
+    let body = format!("{{\"name\":\"e\",\"channels\":[{}1]}}", "1,".repeat(99_999));
+    let info = allocation_counter::measure(|| {
+        let count = 100_000;
+        assert_eq!(trigger(body.as_bytes()), Err(BadBody::TooManyChannels { count }));
+    });
+    assert!(info.bytes_max < 8 * 1024, "{info:?}");
+}
+
+#[test]
 fn bounds_are_the_operators() {
     let bounds = Bounds { data: 3, channel: 200 };
     let body = |data: &str| {
@@ -161,8 +171,8 @@ fn the_signed_text_of_the_protocols_example() {
 
 #[test]
 fn signed_pairs_are_decoded_lowered_and_sorted() {
-    let text = string_to_sign("GET", "/x%20y", "B=1&a=%2Fp+q&AUTH_SIGNATURE=z&A=2&filter");
-    assert_eq!(text, "GET\n/x%20y\na=/p q&a=2&b=1&filter=");
+    let text = string_to_sign("GET", "/x%20y", "B=1&A=%2Fp+q&AUTH_SIGNATURE=z&a=%20&filter");
+    assert_eq!(text, "GET\n/x%20y\na=/p q&a= &b=1&filter=", "equal names stay in order");
     assert_eq!(string_to_sign("GET", "/", ""), "GET\n/\n");
 }
 

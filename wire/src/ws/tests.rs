@@ -250,12 +250,15 @@ fn the_reassembly_buffer_is_bounded_and_released_after_its_message() {
         assert_eq!(decoder.decode(&mut masked(first, &[7; 100])), Ok(took));
         assert!((100..=max).contains(&decoder.held()));
     }
+    decoder.decode(&mut masked(0x00, &[7; 500])).unwrap();
+    decoder.decode(&mut masked(0x00, &[7; 1])).unwrap();
+    assert_eq!(decoder.held(), max, "twice 800 would pass the limit");
     let mut last = masked(0x80, &[7; 100]);
     let Ok(Step::Took { event: Some(Event::Binary(bytes)), .. }) = decoder.decode(&mut last) else {
         panic!("the message is complete");
     };
-    assert_eq!(bytes, [7; 400]);
-    assert!(decoder.held() >= 400);
+    assert_eq!(bytes, [7; 901]);
+    assert!(decoder.held() >= 901);
     assert_eq!(decoder.decode(&mut []), Ok(Step::Need(2)));
     assert_eq!(decoder.held(), 0);
     for first in [0x02, 0x80] {
