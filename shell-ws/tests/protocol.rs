@@ -153,7 +153,10 @@ fn bad_handshakes_are_closed_with_their_code() {
 #[test]
 fn two_hundred_connects_at_once_are_all_served() {
     let server = Server::start();
+    // They all come while the server looks away: it is told of them once.
+    server.signal("STOP");
     let mut clients: Vec<_> = (0..200).map(|_| server.connect()).collect();
+    server.signal("CONT");
     for client in &mut clients {
         client.upgrade("/app/app-key?protocol=7");
     }

@@ -92,3 +92,45 @@ fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use sluicegate_core::{Effect, Lane, Limits, Notice, Pipe};
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    #[test]
+    fn an_offer_of_more_frames_than_fit_one_call_is_written_whole() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut reader = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let writer = listener.accept().unwrap().0;
+        writer.set_nonblocking(true).unwrap();
+        let stream = TcpStream::from_std(writer);
+
+        let mut broker = Broker::new(Limits::default(), 1);
+        let tenant = broker.tenant(1).unwrap();
+        let conn = broker.open(tenant).unwrap();
+        let outlet = broker.outlet(conn, Pipe::Shared).unwrap();
+        let sent: Vec<u8> = (0..80).collect();
+        assert!(sent.len() > SLICES);
+        for (n, byte) in sent.iter().enumerate() {
+            let lane = if n < SLICES { Lane::First } else { Lane::InLine };
+            broker.send(outlet, Bytes::from(vec![*byte]), lane).unwrap();
+        }
+        let offer = loop {
+            match broker.poll() {
+                Some(Effect::Write(offer)) => break offer,
+                Some(Effect::Notice(Notice::Pause { .. })) => {}
+                other => panic!("an offer is due, not {other:?}"),
+            }
+        };
+        assert!(broker.frames(offer).count() > SLICES);
+        assert_eq!(write_all(&stream, &broker, offer).unwrap(), offer.bytes);
+        drop(stream);
+        let mut received = Vec::new();
+        reader.read_to_end(&mut received).unwrap();
+        assert_eq!(received, sent);
+    }
+}
