@@ -2,8 +2,11 @@
 //!
 //! Question:  may these bytes come in, for the shard, the tenant and the connection?
 //! Invariant: at each level, what is used is the sum of the permits out, and within its limit.
-//! When full: nothing is taken; the caller gets the level that had no room, and what to do.
+//! When full: nothing is taken; the caller gets the level that had no room, and what to do. When
+//!            the shard is full, a tenant below its floor (a quarter of the budget, divided by the
+//!            tenants with work) gets room: the newest jobs of those furthest above theirs go.
 //! Proof:     `a_permit_is_taken_at_every_level_or_at_none`, `just_fits_and_just_does_not`,
+//!            `a_tenant_below_its_floor_gets_bytes`,
 //!            `books_close_under_random_operations`, `conservation`.
 
 use crate::lease::Permit;
@@ -61,16 +64,37 @@ impl Admission {
 
     /// Whether `cost` fits at every level now; `conn_used` is what the connection has in flight.
     pub(crate) fn room(&self, tenant: u32, conn_used: u64, cost: u64) -> Result<(), Refusal> {
+        self.own_room(tenant, conn_used, cost)?;
+        if self.missing(cost) == 0 {
+            return Ok(());
+        }
+        Err(Refusal::after(Place::Admission, Reason::BytesShard, RETRY_MS))
+    }
+
+    /// Whether `cost` fits for the connection and the tenant, whatever the others have.
+    pub(crate) fn own_room(&self, tenant: u32, conn_used: u64, cost: u64) -> Result<(), Refusal> {
         let conn = Level { used: conn_used, limit: self.conn_limit };
-        let levels = [
-            (conn, Reason::BytesConn),
-            (self.tenants[tenant as usize], Reason::BytesTenant),
-            (self.shard, Reason::BytesShard),
-        ];
+        let levels =
+            [(conn, Reason::BytesConn), (self.tenants[tenant as usize], Reason::BytesTenant)];
         match levels.into_iter().find(|(level, _)| !level.fits(cost)) {
             None => Ok(()),
             Some((_, reason)) => Err(Refusal::after(Place::Admission, reason, RETRY_MS)),
         }
+    }
+
+    /// How many bytes the shard lacks for `cost`.
+    pub(crate) const fn missing(&self, cost: u64) -> u64 {
+        cost.saturating_sub(self.shard.limit - self.shard.used)
+    }
+
+    /// What each of `active` tenants may always have in flight.
+    pub(crate) const fn floor(&self, active: u32) -> u64 {
+        self.shard.limit / (4 * active as u64)
+    }
+
+    /// What a tenant has in flight.
+    pub(crate) fn used_by(&self, tenant: u32) -> u64 {
+        self.tenants[tenant as usize].used
     }
 
     /// Takes from every level. Only after [`room`](Self::room) said yes.

@@ -15,16 +15,13 @@ impl Permit {
         Self { tenant, cost }
     }
 
+    pub(crate) const fn cost(&self) -> u64 {
+        self.cost
+    }
+
     /// Only for the budget that gets the bytes back.
     pub(crate) const fn end(self) -> (u32, u64) {
         (self.tenant, self.cost)
-    }
-}
-
-#[cfg(any(test, feature = "check"))]
-impl Permit {
-    pub(crate) const fn cost(&self) -> u64 {
-        self.cost
     }
 }
 

@@ -1,8 +1,8 @@
 //! The books. Every message ends in exactly one column, in records and in bytes.
 //!
 //! ```text
-//! offered  = admitted + refused[place][reason] + shed[place][reason] + waiting
-//! admitted = sequenced + evicted[place][reason] + queued
+//! offered + returned = admitted + refused[place][reason] + shed[place][reason] + waiting
+//! admitted = sequenced + evicted[place][reason] + returned + queued
 //! expected = delivered + dropped[place][reason] + left + lag (waiting, taken, mid-write)
 //! ```
 //!
@@ -106,6 +106,9 @@ pub struct Books {
     pub sequenced: Tally,
     /// Was admitted and then pushed out.
     pub evicted: Table,
+    /// Was admitted, then had to make room and waits again: it counts as waiting, and may be
+    /// admitted once more.
+    pub returned: Tally,
     /// Gauge: admitted and not yet sequenced.
     pub queued: Tally,
     /// Reached a subscription.
@@ -198,6 +201,23 @@ impl Ledger {
 
     pub(crate) fn unparked(&mut self, tenant: u32, tally: Tally) {
         self.both(tenant, |books| books.waiting -= tally);
+    }
+
+    /// An admitted job was pushed out for good.
+    pub(crate) fn evicted(&mut self, tenant: u32, why: Refusal, tally: Tally) {
+        self.both(tenant, |books| {
+            books.evicted.add(why.place, why.reason, tally);
+            books.queued -= tally;
+        });
+    }
+
+    /// An admitted job was pushed out and waits again.
+    pub(crate) fn returned(&mut self, tenant: u32, tally: Tally) {
+        self.both(tenant, |books| {
+            books.returned += tally;
+            books.queued -= tally;
+            books.waiting += tally;
+        });
     }
 
     pub(crate) fn sequenced(&mut self, tenant: u32, topic: &mut TopicBooks, tally: Tally) {
@@ -317,9 +337,18 @@ impl Books {
     #[cfg(any(test, feature = "check"))]
     pub fn check(&self) -> Result<(), Broken> {
         let parts = [self.admitted, self.refused.total(), self.shed.total(), self.waiting];
-        same_tally("offered = admitted + refused + shed + waiting", self.offered, sum(parts))?;
-        let parts = [self.sequenced, self.evicted.total(), self.queued];
-        same_tally("admitted = sequenced + evicted + queued", self.admitted, sum(parts))?;
+        let offered = sum([self.offered, self.returned]);
+        same_tally(
+            "offered + returned = admitted + refused + shed + waiting",
+            offered,
+            sum(parts),
+        )?;
+        let parts = [self.sequenced, self.evicted.total(), self.returned, self.queued];
+        same_tally(
+            "admitted = sequenced + evicted + returned + queued",
+            self.admitted,
+            sum(parts),
+        )?;
         let parts = [self.delivered, self.dropped.total(), self.left, self.lag];
         same_tally("expected = delivered + dropped + left + lag", self.expected, sum(parts))
     }
@@ -349,8 +378,12 @@ mod tests {
 
     #[test]
     fn each_identity_is_checked_in_records_and_bytes() {
-        let breaks: [fn(&mut Books); 3] =
-            [|b| b.offered += ONE, |b| b.queued += ONE, |b| b.delivered.bytes += 1];
+        let breaks: [fn(&mut Books); 4] = [
+            |b| b.offered += ONE,
+            |b| b.queued += ONE,
+            |b| b.returned += ONE,
+            |b| b.delivered.bytes += 1,
+        ];
         for damage in breaks {
             let mut books = Books::default();
             books.check().unwrap();

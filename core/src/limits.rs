@@ -145,7 +145,9 @@ limits! {
         "In-flight publish bytes of the shard."
     pub_ingress_wait "0 or 1" 0, 1, 0;
         "Lets unacked publishes wait for room (`backpressure`) instead of being shed (`drop`)."
-    pub_queue_total "jobs" 1, 1 << 20, 256;
+    pub_queue_depth "jobs" 1, 1 << 16, 64;
+        "Publish jobs a tenant may always have queued, as far as the tenants with work leave room."
+    pub_queue_total "jobs" 1, 1 << 16, 256;
         "Publish jobs queued in the shard, over all tenants."
     pub_tenant_inflight_bytes "bytes" KIB, 1 << 40, 64 * MIB;
         "In-flight publish bytes of one tenant."

@@ -79,6 +79,11 @@ impl<K> List<K> {
         if self.head == NONE { None } else { Some(self.head) }
     }
 
+    /// The last value's index.
+    pub const fn back(&self) -> Option<u32> {
+        if self.tail == NONE { None } else { Some(self.tail) }
+    }
+
     /// Appends. The value must not be in the list.
     pub fn push_back<T: Node<K>>(&mut self, slab: &mut Slab<T>, index: u32) {
         let link = slab[index].node_mut();

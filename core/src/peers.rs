@@ -29,8 +29,8 @@ pub(crate) struct Conn {
     pub(crate) tenant: u32,
     /// In-flight publish bytes (checkpoint 3).
     pub(crate) inflight: u64,
-    /// Its one parked publish, or `NONE`.
-    pub(crate) parked: u32,
+    /// Its parked publishes, oldest first: the one it brought last, and those pushed out since.
+    pub(crate) parked: List<OfSource>,
     pub(crate) paused: u8,
     /// We are ending it; the flushed notice is due when its outlets are empty.
     pub(crate) closing: bool,
@@ -101,6 +101,9 @@ pub(crate) enum Stage {
 
 #[derive(Debug)]
 pub(crate) struct OfConn;
+/// The parked jobs of a connection.
+#[derive(Debug)]
+pub(crate) struct OfSource;
 #[derive(Debug)]
 pub(crate) struct OfOutlet;
 #[derive(Debug)]
@@ -122,7 +125,7 @@ impl Conn {
         Self {
             tenant,
             inflight: 0,
-            parked: NONE,
+            parked: List::default(),
             paused: 0,
             closing: false,
             flushed: false,

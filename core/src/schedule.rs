@@ -4,10 +4,12 @@
 //! Question:  is there a slot for this job, and whose job runs next?
 //! Invariant: 0 <= deficit < quantum * weight + dearest job; jobs of one topic run in arrival
 //!            order; a tenant is in the rotation exactly while one of its lanes can run.
-//! When full: the caller gets `queue_full`; by the publish's mode it is shed, refused or parked,
-//!            and a parked job is admitted in the same fair rotation before any fresh one.
+//! When full: a tenant below its guarantee gets a slot: the newest job of the tenant furthest above
+//!            goes. Anybody else gets `queue_full`; by the publish's mode it is shed, refused or
+//!            parked, and a parked job is admitted in the same fair rotation before a fresh one.
 //! Proof:     `equal_shares_of_cost_whatever_the_shape`, `a_dear_job_is_granted_without_spinning`,
 //!            `a_held_topic_stops_only_its_lane`, `a_parked_job_is_not_overtaken`,
+//!            `a_tenant_below_its_guarantee_is_never_refused`, `publishing_agrees_with_its_model`,
 //!            `books_close_under_random_operations`, `conservation`.
 
 use crate::id::{ConnId, OutletId};
@@ -15,6 +17,7 @@ use crate::lease::Permit;
 use crate::ledger::Tally;
 use crate::limits::Limits;
 use crate::list::{Link, List, node};
+use crate::peers::OfSource;
 use crate::slab::Slab;
 use crate::time::Instant;
 use crate::timer::{Timed, Timers};
@@ -34,6 +37,8 @@ pub(crate) struct Job {
     pub(crate) permit: Option<Permit>,
     /// In its lane, or in its tenant's parked line.
     link: Link,
+    /// Among its tenant's queued jobs, or among its source's parked ones.
+    other: Link,
     timer: Link,
     deadline: Instant,
 }
@@ -49,6 +54,7 @@ impl Job {
             except: None,
             permit: None,
             link: Link::default(),
+            other: Link::default(),
             timer: Link::default(),
             deadline: Instant::NEVER,
         }
@@ -74,14 +80,21 @@ struct Line {
     deficit: u64,
     /// This visit's quantum was added.
     granted: bool,
-    /// Queued jobs, in runnable and held lanes.
-    queued: u32,
+    /// Queued jobs, in runnable and held lanes, in arrival order.
+    queued: List<Arrived>,
+    /// What their permits hold.
+    bytes: u64,
     lanes: List<Runnable>,
     parked: List<Parked>,
     active: Link,
+    busy: Link,
     waiting: Link,
 }
 
+#[derive(Debug)]
+struct Arrived;
+#[derive(Debug)]
+struct Busy;
 #[derive(Debug)]
 struct InLane;
 #[derive(Debug)]
@@ -95,6 +108,9 @@ struct Active;
 #[derive(Debug)]
 struct HasParked;
 
+node!(Arrived, Job, other);
+node!(OfSource, Job, other);
+node!(Busy, Line, busy);
 node!(InLane, Job, link);
 node!(Parked, Job, link);
 node!(Wait, Job, timer);
@@ -125,11 +141,16 @@ pub(crate) struct Schedule {
     /// By tenant index.
     lines: Slab<Line>,
     active: List<Active>,
+    /// Tenants with queued jobs.
+    busy: List<Busy>,
     parked: List<HasParked>,
+    /// Tenants with queued or parked jobs.
+    present: u32,
     waits: Timers<Wait>,
     queued: u32,
     parked_jobs: u32,
     total: u32,
+    depth: u32,
     quantum: u64,
     /// Visits since a job was last picked.
     fruitless: u32,
@@ -142,11 +163,14 @@ impl Schedule {
             lanes: Slab::default(),
             lines: Slab::default(),
             active: List::default(),
+            busy: List::default(),
             parked: List::default(),
+            present: 0,
             waits: Timers::new(Duration::from_millis(limits.publish_queue_wait_ms)),
             queued: 0,
             parked_jobs: 0,
             total: u32::try_from(limits.pub_queue_total).expect("the range is below 32 bits"),
+            depth: u32::try_from(limits.pub_queue_depth).expect("the range is below 32 bits"),
             quantum: limits.quantum_bytes,
             fruitless: 0,
         }
@@ -158,10 +182,12 @@ impl Schedule {
             weight: u64::from(weight),
             deficit: 0,
             granted: false,
-            queued: 0,
+            queued: List::default(),
+            bytes: 0,
             lanes: List::default(),
             parked: List::default(),
             active: Link::default(),
+            busy: Link::default(),
             waiting: Link::default(),
         };
         self.lines.insert(line).0
@@ -184,12 +210,114 @@ impl Schedule {
         (self.queued, self.parked_jobs)
     }
 
-    /// Whether `jobs` fresh jobs of a tenant have slots now. Nobody overtakes its parked ones.
+    /// Whether `jobs` fresh jobs of a tenant get slots now, if need be by pushing others out.
+    /// Nobody overtakes its parked ones.
     pub(crate) fn room(&self, tenant: u32, jobs: u32) -> Result<(), Refusal> {
-        if jobs <= self.total - self.queued && self.lines[tenant].parked.is_empty() {
+        let line = &self.lines[tenant];
+        let free = jobs <= self.total - self.queued;
+        let due = || line.queued.len() + jobs <= self.guarantee(self.active_with(tenant));
+        if line.parked.is_empty() && (free || due()) {
             return Ok(());
         }
         Err(Refusal::after(Place::Schedule, Reason::QueueFull, RETRY_MS))
+    }
+
+    /// Tenants that have a queued or parked job, once this one has.
+    pub(crate) fn active_with(&self, tenant: u32) -> u32 {
+        let line = &self.lines[tenant];
+        self.present + u32::from(line.queued.is_empty() && line.parked.is_empty())
+    }
+
+    /// What each of `active` tenants may always have queued.
+    fn guarantee(&self, active: u32) -> u32 {
+        self.depth.min(self.total / active).max(1)
+    }
+
+    /// The newest job of the tenant with the most queued jobs, which makes room for `tenant`.
+    /// Cost: O(tenants with queued jobs), at most `pub_queue_total`; only when the queue is full.
+    pub(crate) fn victim_by_jobs(&self, tenant: u32) -> Option<u32> {
+        let guarantee = self.guarantee(self.active_with(tenant));
+        let above = |other: &u32| self.lines[*other].queued.len() > guarantee;
+        let others = self.busy.iter(&self.lines).filter(above);
+        self.newest(first_max(others, |other| u64::from(self.lines[other].queued.len()))?)
+    }
+
+    /// The newest job of the tenant furthest above `floor`; `used` is what a tenant has in flight.
+    /// Cost: O(tenants with queued jobs), at most `pub_queue_total`; only when bytes are missing.
+    pub(crate) fn victim_by_bytes(&self, floor: u64, used: impl Fn(u32) -> u64) -> Option<u32> {
+        let above = |other: &u32| used(*other) > floor;
+        let others = self.busy.iter(&self.lines).filter(above);
+        self.newest(first_max(others, &used)?)
+    }
+
+    /// Bytes that pushing out tenants above `floor` gives for sure.
+    pub(crate) fn yielding(&self, floor: u64, used: impl Fn(u32) -> u64) -> u64 {
+        let surplus = |other: u32| used(other).saturating_sub(floor).min(self.lines[other].bytes);
+        self.busy.iter(&self.lines).map(surplus).sum()
+    }
+
+    fn newest(&self, tenant: u32) -> Option<u32> {
+        self.lines[tenant].queued.back()
+    }
+
+    /// A queued job is pushed out for good.
+    pub(crate) fn evict(&mut self, index: u32) -> Job {
+        self.leave_queue(index);
+        let job = self.jobs.remove(index);
+        self.lanes[job.topic].pending -= 1;
+        job
+    }
+
+    /// A queued job is pushed out and waits again, first of its tenant's; it gives its permit back.
+    pub(crate) fn demote(
+        &mut self,
+        index: u32,
+        source: &mut List<OfSource>,
+        now: Instant,
+    ) -> Permit {
+        self.leave_queue(index);
+        let job = &mut self.jobs[index];
+        let permit = job.permit.take().expect("a queued job has its permit");
+        let topic = job.topic;
+        if job.ack == Ack::Wait {
+            self.waits.arm(&mut self.jobs, index, now);
+        }
+        source.push_front(&mut self.jobs, index);
+        let tenant = self.lanes[topic].tenant;
+        self.present = self.active_with(tenant);
+        self.lines[tenant].parked.push_front(&mut self.jobs, index);
+        self.enter_parked(tenant);
+        permit
+    }
+
+    /// Takes a queued job out of its lane and its tenant's queue.
+    fn leave_queue(&mut self, index: u32) {
+        let topic = self.jobs[index].topic;
+        let lane = &mut self.lanes[topic];
+        lane.jobs.unlink(&mut self.jobs, index);
+        let tenant = lane.tenant;
+        if lane.jobs.is_empty() {
+            self.make_idle(topic);
+        }
+        self.forget_arrival(tenant, index);
+    }
+
+    /// A job is queued no more.
+    fn forget_arrival(&mut self, tenant: u32, index: u32) {
+        let line = &mut self.lines[tenant];
+        line.queued.unlink(&mut self.jobs, index);
+        line.bytes -= self.jobs[index].permit.as_ref().map_or(0, Permit::cost);
+        if line.queued.is_empty() {
+            line.deficit = 0;
+            self.busy.unlink(&mut self.lines, tenant);
+            self.note_absent(tenant);
+        }
+        self.queued -= 1;
+    }
+
+    fn note_absent(&mut self, tenant: u32) {
+        let line = &self.lines[tenant];
+        self.present -= u32::from(line.queued.is_empty() && line.parked.is_empty());
     }
 
     /// Whether a parked job may have a slot now.
@@ -224,79 +352,15 @@ impl Schedule {
         let lane = &mut self.lanes[topic];
         lane.jobs.push_back(&mut self.jobs, index);
         let tenant = lane.tenant;
+        self.present = self.active_with(tenant);
         self.queued += 1;
-        self.lines[tenant].queued += 1;
+        let line = &mut self.lines[tenant];
+        line.queued.push_back(&mut self.jobs, index);
+        line.bytes += self.jobs[index].permit.as_ref().map_or(0, Permit::cost);
+        if !line.busy.is_linked() {
+            self.busy.push_back(&mut self.lines, tenant);
+        }
         self.make_runnable(topic);
-    }
-
-    /// Parks a job; with `Ack::Wait` its deadline starts.
-    pub(crate) fn park(&mut self, job: Job, now: Instant) -> u32 {
-        debug_assert!(job.permit.is_none(), "a parked job holds nothing");
-        let timed = job.ack == Ack::Wait;
-        let topic = job.topic;
-        self.lanes[topic].pending += 1;
-        let index = self.jobs.insert(job).0;
-        if timed {
-            self.waits.arm(&mut self.jobs, index, now);
-        }
-        let tenant = self.lanes[topic].tenant;
-        let line = &mut self.lines[tenant];
-        line.parked.push_back(&mut self.jobs, index);
-        if !line.waiting.is_linked() {
-            self.parked.push_back(&mut self.lines, tenant);
-        }
-        self.parked_jobs += 1;
-        index
-    }
-
-    /// The parked job whose turn it is, if any.
-    pub(crate) fn next_parked(&self) -> Option<u32> {
-        self.parked.front().and_then(|tenant| self.lines[tenant].parked.front())
-    }
-
-    /// How many tenants have parked jobs.
-    pub(crate) const fn parked_tenants(&self) -> u32 {
-        self.parked.len()
-    }
-
-    /// The turn goes to the next tenant with parked jobs.
-    pub(crate) fn rotate_parked(&mut self) {
-        self.parked.rotate(&mut self.lines);
-    }
-
-    /// A parked job got its permit: it is queued now.
-    pub(crate) fn unpark(&mut self, index: u32, permit: Permit) {
-        self.leave_parked(index);
-        self.jobs[index].permit = Some(permit);
-        self.enqueue(index);
-    }
-
-    /// A parked job ends without room.
-    pub(crate) fn cancel(&mut self, index: u32) -> Job {
-        self.leave_parked(index);
-        let job = self.jobs.remove(index);
-        self.lanes[job.topic].pending -= 1;
-        job
-    }
-
-    fn leave_parked(&mut self, index: u32) {
-        self.waits.disarm(&mut self.jobs, index);
-        let tenant = self.lanes[self.jobs[index].topic].tenant;
-        let line = &mut self.lines[tenant];
-        line.parked.unlink(&mut self.jobs, index);
-        if line.parked.is_empty() {
-            self.parked.unlink(&mut self.lines, tenant);
-        }
-        self.parked_jobs -= 1;
-    }
-
-    /// The next parked job whose wait is over.
-    pub(crate) fn due(&mut self, now: Instant) -> Option<u32> {
-        self.waits.due(&mut self.jobs, now)
-    }
-
-    pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.waits.next(&self.jobs)
     }
 
     /// The topic accepts no further batch, or does again.
@@ -402,12 +466,7 @@ impl Schedule {
         } else {
             line.lanes.rotate(&mut self.lanes);
         }
-        self.queued -= 1;
-        let line = &mut self.lines[tenant];
-        line.queued -= 1;
-        if line.queued == 0 {
-            line.deficit = 0;
-        }
+        self.forget_arrival(tenant, index);
         (index, self.jobs.remove(index))
     }
 
@@ -435,16 +494,22 @@ impl Schedule {
                     as u64,
             )?;
         }
+        let mut present = 0;
         for (tenant, line) in self.lines.iter() {
             let own = self.lanes.iter().filter(|(_, lane)| lane.tenant == tenant);
             let jobs: u64 = own.map(|(_, lane)| u64::from(lane.jobs.len())).sum();
-            same("schedule: tenant's queued jobs", line.queued.into(), jobs)?;
+            same("schedule: tenant's queued jobs", line.queued.len().into(), jobs)?;
+            let arrived = line.queued.iter(&self.jobs).map(|job| &self.jobs[job]);
+            let bytes = arrived.filter_map(|job| job.permit.as_ref()).map(Permit::cost).sum();
+            same("schedule: tenant's queued bytes", line.bytes, bytes)?;
+            same("schedule: tenant is busy", line.busy.is_linked().into(), (jobs > 0).into())?;
+            present += u64::from(jobs > 0 || !line.parked.is_empty());
             let runnable = !line.lanes.is_empty();
             same("schedule: tenant in rotation", line.active.is_linked().into(), runnable.into())?;
             let waits = !line.parked.is_empty();
             same("schedule: tenant in parked line", line.waiting.is_linked().into(), waits.into())?;
         }
-        Ok(())
+        same("schedule: tenants with jobs", self.present.into(), present)
     }
 
     /// The deficit of a tenant. For tests.
@@ -454,5 +519,15 @@ impl Schedule {
     }
 }
 
+/// The first of those with the greatest number.
+fn first_max(items: impl Iterator<Item = u32>, number: impl Fn(u32) -> u64) -> Option<u32> {
+    let best = |best: Option<(u32, u64)>, item: u32| {
+        let own = number(item);
+        if best.is_some_and(|(_, most)| most >= own) { best } else { Some((item, own)) }
+    };
+    items.fold(None, best).map(|(item, _)| item)
+}
+
+mod parked;
 #[cfg(test)]
 mod tests;

@@ -74,11 +74,13 @@ pub enum Reason {
     Saturated,
     /// The memory band `severe`: more than a sixteenth full.
     Severe,
+    /// Pushed out for a tenant below its guarantee, by one above it.
+    TenantShare,
 }
 
 impl Reason {
     /// Every reason, in ledger order.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Busy,
         Self::BytesShard,
         Self::BytesTenant,
@@ -95,6 +97,7 @@ impl Reason {
         Self::QueueFull,
         Self::Saturated,
         Self::Severe,
+        Self::TenantShare,
     ];
 
     /// The name used in metrics, scenarios and reports.
@@ -116,6 +119,7 @@ impl Reason {
             Self::QueueFull => "queue_full",
             Self::Saturated => "saturated",
             Self::Severe => "severe",
+            Self::TenantShare => "tenant_share",
         }
     }
 }

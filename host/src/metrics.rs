@@ -64,7 +64,7 @@ struct Gauge {
 const GAUGES: usize = 7;
 
 /// One tally per column, tables summed up.
-type Totals = [(&'static str, Tally); 13];
+type Totals = [(&'static str, Tally); 14];
 
 fn totals(books: &Books) -> Totals {
     [
@@ -75,6 +75,7 @@ fn totals(books: &Books) -> Totals {
         ("waiting", books.waiting),
         ("sequenced", books.sequenced),
         ("evicted", books.evicted.total()),
+        ("returned", books.returned),
         ("queued", books.queued),
         ("expected", books.expected),
         ("delivered", books.delivered),
@@ -215,9 +216,9 @@ impl Page {
     /// Every cell of the shard's books that only grows.
     fn cells(&self, out: &mut DescriptorEncoder<'_>, unit: &str, of: Unit) -> fmt::Result {
         let help = format!(
-            "Moves when {unit} enter a column of the books: offered = admitted + refused + shed + \
-             waiting; admitted = sequenced + evicted + queued; expected = delivered + dropped + \
-             left + lag"
+            "Moves when {unit} enter a column of the books: offered + returned = admitted + \
+             refused + shed + waiting; admitted = sequenced + evicted + returned + queued; \
+             expected = delivered + dropped + left + lag"
         );
         let mut cells = out.encode_descriptor(unit, &help, None, MetricType::Counter)?;
         let mut cell = |labels: &[(&str, &str)], tally: Tally| {
@@ -228,6 +229,7 @@ impl Page {
         for (column, tally) in [
             ("offered", books.offered),
             ("admitted", books.admitted),
+            ("returned", books.returned),
             ("sequenced", books.sequenced),
             ("expected", books.expected),
             ("delivered", books.delivered),

@@ -240,6 +240,16 @@ impl<'de, U: Unit> Deserialize<'de> for Bound<U> {
     }
 }
 
+/// A number or a text, as text: a limit's value, which only its key's unit can read.
+#[derive(Clone, Debug)]
+pub(crate) struct Text(pub(crate) String);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Scalar("a number, or text such as \"1MiB\" or \"2s\"")).map(Self)
+    }
+}
+
 /// A number or a text, as text.
 struct Scalar(&'static str);
 

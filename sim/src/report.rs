@@ -195,6 +195,7 @@ impl Report {
                 "waiting": tally(books.waiting),
                 "sequenced": tally(books.sequenced),
                 "evicted": table(&books.evicted),
+                "returned": tally(books.returned),
                 "queued": tally(books.queued),
                 "expected": tally(books.expected),
                 "delivered": tally(books.delivered),

@@ -22,9 +22,9 @@ use sluicegate_core::{
 use std::collections::{BTreeMap, VecDeque};
 
 /// The broker is recounted after each of this many first turns.
-const ALWAYS: u64 = 1_000;
+const ALWAYS: u64 = 200;
 /// After those, when this many things per fact would be recounted.
-const SPARING: u64 = 2;
+const SPARING: u64 = 1;
 
 /// What will happen.
 #[derive(Clone, Copy, Debug)]
@@ -363,7 +363,8 @@ impl<'a> World<'a> {
         let cpu = &self.story.cpu;
         let cost = cpu.turn + read * cpu.read + prepared * cpu.delivery;
         self.host.busy_until = self.now + cost;
-        let more = progress == Progress::More || !self.host.readable.is_empty();
+        let due = self.due().is_some_and(|due| due <= self.now);
+        let more = progress == Progress::More || due || !self.host.readable.is_empty();
         let did = prepared > 0 || read > 0 || self.log.facts() > facts + 1;
         self.judges.stuck.turned(did, more)?;
         if more {
@@ -561,6 +562,8 @@ impl<'a> World<'a> {
 }
 
 mod end;
+#[cfg(test)]
+mod tests;
 
 /// The names of a group's peers.
 fn peers(name: &str, count: u32) -> Vec<String> {

@@ -102,13 +102,17 @@ fn cargo(workspace: &Workspace, arguments: &str) -> Program {
 
 fn fmt(workspace: &Workspace) -> Result<()> {
     cargo(workspace, "fmt --all --check").run()?;
-    cargo(workspace, "fmt --check --manifest-path core/no-std-check/Cargo.toml").run()
+    for outside in ["core/no-std-check", "fuzz"] {
+        cargo(workspace, &format!("fmt --check --manifest-path {outside}/Cargo.toml")).run()?;
+    }
+    Ok(())
 }
 
 fn clippy(workspace: &Workspace) -> Result<()> {
     cargo(workspace, "clippy --workspace --all-targets --locked -- -D warnings").run()?;
-    cargo(workspace, "clippy --locked --manifest-path core/no-std-check/Cargo.toml -- -D warnings")
+    cargo(workspace, "clippy --locked --manifest-path core/no-std-check/Cargo.toml")
         .env("CARGO_TARGET_DIR", no_std::target(workspace))
+        .env("RUSTFLAGS", "-D warnings")
         .run()
 }
 

@@ -3,6 +3,7 @@
 
 mod crates;
 mod labels;
+mod map;
 mod modules;
 mod shape;
 mod source;
@@ -46,6 +47,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         let Ok(text) = String::from_utf8(bytes) else { continue };
         findings.extend(words::check(file, &text));
         findings.extend(shape::columns(file, &text));
+        findings.extend(map::check(file, &text, &files));
         if file.ends_with(".rs") {
             match Source::parse(file, text) {
                 Ok(source) => sources.push(source),

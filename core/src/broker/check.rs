@@ -92,7 +92,7 @@ impl Broker {
         for (index, conn) in self.peers.conns.iter() {
             let due = inflight.get(&self.peers.conn_id(index)).copied().unwrap_or(0);
             same("admission: connection bytes are its permits", conn.inflight, due)?;
-            let parked = conn.parked != NONE;
+            let parked = !conn.parked.is_empty();
             let paused = conn.paused & PAUSE_PARKED != 0;
             same("a source is paused while it has a parked publish", paused.into(), parked.into())?;
             same("told shed records", conn.untold_is_linked().into(), (conn.shed > 0).into())?;

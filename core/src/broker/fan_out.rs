@@ -105,11 +105,7 @@ impl Broker {
             return false;
         }
         self.memory.release(fan.message);
-        let conn_used = match self.peers.conn(fan.conn) {
-            Ok(_) => Some(&mut self.peers.conns[fan.conn.index].inflight),
-            Err(_) => None,
-        };
-        self.admission.give(fan.permit, conn_used);
+        self.give_permit(fan.conn, fan.permit);
         self.note_idle(fan.topic);
         self.serve_parked();
         true

@@ -106,7 +106,7 @@ impl Broker {
 
     /// We end the connection. `last` is its last frame, on its first outlet (may be empty): after
     /// what waits, or (`Now`) right after a frame in mid-write and control frames, with what waits
-    /// dropped and counted. Its parked publish is refused. A flushed notice follows; then the
+    /// dropped and counted. Its parked publishes are refused. A flushed notice follows; then the
     /// host closes the transport and says [`gone`](Self::gone). Cost: O(what waits).
     pub fn close(&mut self, conn: ConnId, how: Close, last: Bytes) -> Result<(), Refusal> {
         if self.peers.conn(conn)?.closing {
@@ -137,8 +137,8 @@ impl Broker {
         Ok(())
     }
 
-    /// The transport is gone: what waited or was in mid-write has left, a parked publish is
-    /// refused; admitted ones still run. Always the last call for a connection; a stale id is
+    /// The transport is gone: what waited or was in mid-write has left, parked publishes
+    /// are refused; admitted ones still run. Always the last call for a connection; a stale id is
     /// ignored. Cost: O(its subscriptions and what waits).
     pub fn gone(&mut self, conn: ConnId) {
         if self.peers.conn(conn).is_err() {
@@ -166,8 +166,7 @@ impl Broker {
     }
 
     fn end_parked_of(&mut self, index: u32) {
-        let parked = self.peers.conns[index].parked;
-        if parked != NONE {
+        while let Some(parked) = self.peers.conns[index].parked.front() {
             self.end_parked(parked, Refusal::never(Place::Schedule, Reason::Closed));
         }
     }

@@ -2,13 +2,13 @@
 
 use super::{Broker, Message};
 use crate::id::{ConnId, Ticket, TopicId};
+use crate::lease::Permit;
 use crate::ledger::Tally;
 use crate::memory::cost;
 use crate::notice::Notice;
 use crate::peers::PAUSE_PARKED;
 use crate::schedule::Job;
 use crate::shed::Band;
-use crate::slab::NONE;
 use crate::verdict::{Ack, Place, Reason, Refusal, Verdict};
 
 /// The most records of a batch.
@@ -20,7 +20,7 @@ impl Broker {
     /// Publishes a batch. `conn` is the source; it must not be paused. Cost: O(1).
     pub fn publish(&mut self, conn: ConnId, topic: TopicId, message: Message) -> Verdict {
         let Ok(peer) = self.peers.conn(conn) else { return Verdict::Refused(Refusal::GONE) };
-        let (tenant, closing, busy) = (peer.tenant, peer.closing, peer.parked != NONE);
+        let (tenant, closing, busy) = (peer.tenant, peer.closing, !peer.parked.is_empty());
         let tally =
             Tally { records: u64::from(message.records), bytes: message.frame.len() as u64 };
         self.ledger.offered(tenant, tally);
@@ -37,7 +37,10 @@ impl Broker {
         self.update_band();
         let price = cost(tally.bytes, tally.records);
         match self.room_for(conn.index, 1, price) {
-            Ok(()) => Verdict::Queued(self.admit(conn, topic.index, message, tally)),
+            Ok(()) => {
+                self.make_room(tenant, price);
+                Verdict::Queued(self.admit(conn, topic.index, message, tally))
+            }
             Err(_) if self.waits(message.ack) => {
                 Verdict::Parked(self.park(conn, topic.index, message, tally))
             }
@@ -74,8 +77,82 @@ impl Broker {
             return Err(Refusal::after(Place::Memory, Reason::Saturated, SATURATED_RETRY_MS));
         }
         let peer = &self.peers.conns[conn];
-        self.schedule.room(peer.tenant, jobs)?;
-        self.admission.room(peer.tenant, peer.inflight, price)
+        let tenant = peer.tenant;
+        self.schedule.room(tenant, jobs)?;
+        self.admission.own_room(tenant, peer.inflight, price)?;
+        let missing = self.admission.missing(price);
+        if missing > 0 {
+            let floor = self.admission.floor(self.schedule.active_with(tenant));
+            let used = |other| self.admission.used_by(other);
+            let due = used(tenant) + price <= floor;
+            if !due || self.schedule.yielding(floor, used) < missing {
+                return self.admission.room(tenant, peer.inflight, price);
+            }
+        }
+        Ok(())
+    }
+
+    /// Pushes out what stands in the way of a tenant below its guarantee or its floor.
+    fn make_room(&mut self, tenant: u32, price: u64) {
+        while !self.schedule.has_slot() {
+            let victim = self.schedule.victim_by_jobs(tenant);
+            self.push_out(victim.expect("who is below its guarantee finds one above it"));
+        }
+        let floor = self.admission.floor(self.schedule.active_with(tenant));
+        while self.admission.missing(price) > 0 {
+            let used = |other| self.admission.used_by(other);
+            let victim = self.schedule.victim_by_bytes(floor, used);
+            self.push_out(victim.expect("who is below its floor finds one above it"));
+        }
+    }
+
+    /// An admitted job makes room. One that may wait, waits again, first of its tenant's; any
+    /// other one ends here, and its publisher is told.
+    fn push_out(&mut self, index: u32) {
+        let job = self.schedule.job(index);
+        let (conn, tally, ack) = (job.conn, job.tally, job.ack);
+        let tenant = self.topics[job.topic].tenant;
+        let alive = self.peers.conn(conn).is_ok_and(|peer| !peer.closing);
+        if alive && self.waits(ack) {
+            let peer = &mut self.peers.conns[conn.index];
+            let permit = self.schedule.demote(index, &mut peer.parked, self.now);
+            self.admission.give(permit, Some(&mut peer.inflight));
+            self.ledger.returned(tenant, tally);
+            return self.pause(conn.index, PAUSE_PARKED, true);
+        }
+        let why = Refusal::after(Place::Schedule, Reason::TenantShare, SATURATED_RETRY_MS);
+        let ticket = self.ticket(index);
+        let job = self.schedule.evict(index);
+        let permit = job.permit.expect("a queued job has its permit");
+        self.give_permit(conn, permit);
+        self.memory.release(job.message);
+        self.ledger.evicted(tenant, why, tally);
+        self.note_idle(job.topic);
+        match (ack, self.peers.conn(conn).is_ok()) {
+            (_, false) => {}
+            (Ack::None, true) => self.note_shed(conn.index, tally.records),
+            (Ack::Now | Ack::Wait, true) => {
+                self.notices.push_back(Notice::Failed { conn, ticket, why });
+            }
+        }
+    }
+
+    /// Gives a permit back to the shard, the tenant and, if it is still there, the connection.
+    pub(super) fn give_permit(&mut self, conn: ConnId, permit: Permit) {
+        let used = match self.peers.conn(conn) {
+            Ok(_) => Some(&mut self.peers.conns[conn.index].inflight),
+            Err(_) => None,
+        };
+        self.admission.give(permit, used);
+    }
+
+    /// Records were discarded: the publisher is told in the next shed notice.
+    fn note_shed(&mut self, index: u32, records: u64) {
+        let peer = &mut self.peers.conns[index];
+        peer.shed += records;
+        if !peer.untold_is_linked() {
+            self.peers.untold.push_back(&mut self.peers.conns, index);
+        }
     }
 
     const fn waits(&self, ack: Ack) -> bool {
@@ -99,9 +176,8 @@ impl Broker {
 
     fn park(&mut self, conn: ConnId, topic: u32, message: Message, tally: Tally) -> Ticket {
         let job = self.job(conn, topic, message, tally);
-        let index = self.schedule.park(job, self.now);
         let peer = &mut self.peers.conns[conn.index];
-        peer.parked = index;
+        let index = self.schedule.park(job, &mut peer.parked, self.now);
         self.ledger.parked(peer.tenant, tally);
         self.pause(conn.index, PAUSE_PARKED, true);
         self.note_idle(topic);
@@ -127,10 +203,7 @@ impl Broker {
             return Verdict::Refused(why);
         }
         self.ledger.shed(peer.tenant, why, tally);
-        peer.shed += tally.records;
-        if !peer.untold_is_linked() {
-            self.peers.untold.push_back(&mut self.peers.conns, conn.index);
-        }
+        self.note_shed(conn.index, tally.records);
         Verdict::Shed(why)
     }
 
@@ -154,13 +227,13 @@ impl Broker {
             }
             passed = 0;
             let permit = self.admission.take(peer.tenant, &mut peer.inflight, price);
-            peer.parked = NONE;
             let tenant = peer.tenant;
+            self.schedule.unpark(index, &mut peer.parked, permit);
+            let waits = !peer.parked.is_empty();
             self.memory.admit(self.schedule.job(index).message, self.now);
-            self.schedule.unpark(index, permit);
             self.ledger.unparked(tenant, tally);
             self.ledger.admitted(tenant, tally);
-            self.pause(conn, PAUSE_PARKED, false);
+            self.pause(conn, PAUSE_PARKED, waits);
         }
     }
 
@@ -170,15 +243,16 @@ impl Broker {
         let ticket = self.ticket(index);
         let conn = self.end_parked(index, why);
         self.notices.push_back(Notice::Failed { conn, ticket, why });
-        self.pause(conn.index, PAUSE_PARKED, false);
+        let waits = !self.peers.conns[conn.index].parked.is_empty();
+        self.pause(conn.index, PAUSE_PARKED, waits);
     }
 
     /// Ends a parked publish without room. Its tenant's later ones may fit now.
     pub(super) fn end_parked(&mut self, index: u32, why: Refusal) -> ConnId {
-        let job = self.schedule.cancel(index);
+        let source = self.schedule.job(index).conn.index;
+        let peer = &mut self.peers.conns[source];
+        let job = self.schedule.cancel(index, &mut peer.parked);
         self.memory.release(job.message);
-        let peer = &mut self.peers.conns[job.conn.index];
-        peer.parked = NONE;
         let tenant = peer.tenant;
         self.ledger.unparked(tenant, job.tally);
         self.ledger.refused(tenant, why, job.tally);

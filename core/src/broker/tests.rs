@@ -3,6 +3,8 @@ use crate::verdict::Verdict;
 use alloc::format;
 use alloc::string::String;
 
+mod fairness;
+mod publishing;
 mod random;
 
 /// A host for tests: every outlet writes to a buffer that takes `room` bytes.

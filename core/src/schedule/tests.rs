@@ -123,9 +123,10 @@ fn lanes_of_a_tenant_take_turns() {
 fn a_parked_job_is_not_overtaken() {
     let mut bed = Bed::new(&[1, 1]);
     let (a, b) = (bed.schedule.add_lane(0), bed.schedule.add_lane(1));
+    let mut source = List::default();
     let [first, second, other] = [(a, 1), (a, 2), (b, 3)].map(|(topic, bytes)| {
         let job = Bed::job(topic, bytes);
-        bed.schedule.park(job, Instant::ZERO)
+        bed.schedule.park(job, &mut source, Instant::ZERO)
     });
     assert!(bed.schedule.room(0, 1).is_err(), "a fresh job waits behind its tenant's parked ones");
     assert_eq!(bed.schedule.next_parked(), Some(first));
@@ -133,9 +134,9 @@ fn a_parked_job_is_not_overtaken() {
     assert_eq!(bed.schedule.next_parked(), Some(other));
     bed.schedule.rotate_parked();
     let permit = bed.admission.take(0, &mut bed.conn_used, 0);
-    bed.schedule.unpark(first, permit);
+    bed.schedule.unpark(first, &mut source, permit);
     assert_eq!(bed.schedule.next_parked(), Some(second));
-    assert_eq!(bed.schedule.cancel(second).tally.bytes, 2);
+    assert_eq!(bed.schedule.cancel(second, &mut source).tally.bytes, 2);
     assert_eq!(bed.schedule.counts(), (1, 1));
     bed.schedule.check().unwrap();
     assert!(bed.schedule.room(0, 1).is_ok());

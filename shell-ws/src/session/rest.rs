@@ -129,7 +129,8 @@ pub(super) fn refusal(why: Refusal) -> Reply {
         | Reason::Pressure
         | Reason::QueueFull
         | Reason::Saturated
-        | Reason::Severe => 503,
+        | Reason::Severe
+        | Reason::TenantShare => 503,
     };
     let (place, reason) = (why.place.name(), why.reason.name());
     match (status, why.retry) {

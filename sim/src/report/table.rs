@@ -66,32 +66,51 @@ impl Report {
     /// The three identities of the books, in records.
     fn identities(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let b = &self.books;
-        let lines: [&[(&str, u64)]; 3] = [
-            &[
-                ("offered", b.offered.records),
-                ("admitted", b.admitted.records),
-                ("refused", b.refused.total().records),
-                ("shed", b.shed.total().records),
-                ("waiting", b.waiting.records),
-            ],
-            &[
-                ("admitted", b.admitted.records),
-                ("sequenced", b.sequenced.records),
-                ("evicted", b.evicted.total().records),
-                ("queued", b.queued.records),
-            ],
-            &[
-                ("expected", b.expected.records),
-                ("delivered", b.delivered.records),
-                ("dropped", b.dropped.total().records),
-                ("left", b.left.records),
-                ("lag", b.lag.records),
-            ],
+        let returned = Some(("returned", b.returned.records)).filter(|(_, records)| *records > 0);
+        let lines: [(&[(&str, u64)], _, _); 3] = [
+            (
+                &[
+                    ("offered", b.offered.records),
+                    ("admitted", b.admitted.records),
+                    ("refused", b.refused.total().records),
+                    ("shed", b.shed.total().records),
+                    ("waiting", b.waiting.records),
+                ],
+                returned,
+                None,
+            ),
+            (
+                &[
+                    ("admitted", b.admitted.records),
+                    ("sequenced", b.sequenced.records),
+                    ("evicted", b.evicted.total().records),
+                    ("queued", b.queued.records),
+                ],
+                None,
+                returned,
+            ),
+            (
+                &[
+                    ("expected", b.expected.records),
+                    ("delivered", b.delivered.records),
+                    ("dropped", b.dropped.total().records),
+                    ("left", b.left.records),
+                    ("lag", b.lag.records),
+                ],
+                None,
+                None,
+            ),
         ];
-        for parts in lines {
+        for (parts, left, right) in lines {
             for (at, (name, count)) in parts.iter().enumerate() {
+                if let Some((also, more)) = left.filter(|_| at == 1) {
+                    write!(f, " + {also} {more}")?;
+                }
                 let sign = ["", " = ", " + "][at.min(2)];
                 write!(f, "{sign}{name} {count}")?;
+            }
+            if let Some((also, more)) = right {
+                write!(f, " + {also} {more}")?;
             }
             writeln!(f)?;
         }

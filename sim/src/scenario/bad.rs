@@ -63,10 +63,23 @@ impl Source<'_> {
             Some((word, known)) if message.starts_with("unknown variant") => {
                 unknown("value", word, known)
             }
-            _ => message.trim_end().to_owned(),
+            _ => plain(message),
         };
-        error.span().map_or_else(|| self.bad_file(text.as_str()), |at| self.bad(&at, text.as_str()))
+        match error.span() {
+            // A key missing at the top is missing in the whole file.
+            Some(at) if at.start > 0 => self.bad(&at, text),
+            _ => self.bad_file(text),
+        }
     }
+}
+
+/// The reader's message without the names of Rust's types.
+fn plain(message: &str) -> String {
+    let mut text = message.trim_end().replace("missing field", "missing key");
+    for number in ["i64", "u32", "u64"] {
+        text = text.replace(&format!("expected {number}"), "expected a whole number");
+    }
+    text
 }
 
 /// "unknown key `x`", with the nearest of `known`, or all of them when none is near.

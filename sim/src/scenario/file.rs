@@ -1,6 +1,6 @@
 //! A scenario file as it is written: every key there is, and nothing else.
 
-use crate::amount::{Amount, Bound, Bytes, Count, Nanos, Span, Thousandths};
+use crate::amount::{Amount, Bound, Bytes, Count, Nanos, Span, Text, Thousandths};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::Spanned;
@@ -21,7 +21,7 @@ pub(super) struct File {
     pub(super) duration: At<Amount<Nanos>>,
     pub(super) drain: Option<At<Amount<Nanos>>>,
     #[serde(default)]
-    pub(super) limits: Table<LimitValue>,
+    pub(super) limits: Table<Text>,
     #[serde(default)]
     pub(super) cpu: Cpu,
     #[serde(default)]
@@ -38,14 +38,6 @@ pub(super) struct File {
     pub(super) expect: Expect,
     #[serde(default)]
     pub(super) variant: Vec<Variant>,
-}
-
-/// A limit's value: a number in the key's unit, or text that is converted into it.
-#[derive(Deserialize)]
-#[serde(untagged)]
-pub(super) enum LimitValue {
-    Number(u64),
-    Text(String),
 }
 
 /// What the shard's work costs, and how it is portioned.
@@ -228,7 +220,7 @@ pub struct SubscriberExpect {
 pub(super) struct Variant {
     pub(super) name: At<String>,
     #[serde(default)]
-    pub(super) limits: Table<LimitValue>,
+    pub(super) limits: Table<Text>,
     #[serde(default)]
     pub(super) cpu: Cpu,
     #[serde(default)]

@@ -2,9 +2,9 @@
 //! needs more than one key.
 
 use super::bad::{BadInput, Source, unknown};
-use super::file::{self, At, LimitValue, Table};
+use super::file::{self, At, Table};
 use super::{Cells, Cpu, Expect, PublisherGroup, Story, SubscriberGroup};
-use crate::amount::{Amount, Bound, Bytes, Count, Nanos, Unit};
+use crate::amount::{Amount, Bound, Bytes, Count, Nanos, Text, Unit};
 use crate::frame::HEADER;
 use crate::line::LineSpec;
 use sluicegate_core::{Ack, Band, Limits, Pipe, Place, Policy, Reason, Wish, limits};
@@ -180,24 +180,22 @@ fn count(
     Err(source.bad(&value.span(), message))
 }
 
-fn set_limits(source: &Source<'_>, to: &mut Limits, table: &Table<LimitValue>) -> Checked<()> {
+fn set_limits(source: &Source<'_>, to: &mut Limits, table: &Table<Text>) -> Checked<()> {
     for (name, value) in table {
         let key = limits::KEYS.iter().find(|key| key.name == name.get_ref()).ok_or_else(|| {
             let known: Vec<&str> = limits::KEYS.iter().map(|key| key.name).collect();
             source.bad(&name.span(), unknown("limit", name.get_ref(), &known))
         })?;
-        let number = match value.get_ref() {
-            LimitValue::Number(number) => Some(*number),
-            LimitValue::Text(text) => match key.unit {
-                "bytes" => Bytes::parse(text),
-                "milliseconds" => {
-                    Nanos::parse(text).filter(|n| n % 1_000_000 == 0).map(|n| n / 1_000_000)
-                }
-                _ => Count::parse(text),
-            },
-        };
+        let text = &value.get_ref().0;
+        let number = Count::parse(text).or_else(|| match key.unit {
+            "bytes" => Bytes::parse(text),
+            "milliseconds" => {
+                Nanos::parse(text).filter(|n| n % 1_000_000 == 0).map(|n| n / 1_000_000)
+            }
+            _ => None,
+        });
         let number = number.ok_or_else(|| {
-            let message = format!("`{}` is a number of {}", key.name, key.unit);
+            let message = format!("`{} = {text}` must be a number of {}", key.name, key.unit);
             source.bad(&value.span(), message)
         })?;
         to.set(key.name, number).map_err(|error| source.bad(&value.span(), error.to_string()))?;

@@ -30,7 +30,7 @@ impl World<'_> {
     /// Compares totals after every turn, and recounts everything as often as its size allows.
     pub(super) fn recount(&mut self) -> Found {
         let books = self.broker.ledger();
-        if !books.evicted.total().is_zero() {
+        if books.admitted.records > books.sequenced.records + books.queued.records {
             self.judges.order.blur();
         }
         let subs = &self.subscribers;
@@ -43,6 +43,7 @@ impl World<'_> {
             return Ok(());
         }
         self.host.recounted = self.log.facts();
+        self.judges.conservation.compare_tables(books)?;
         self.broker.check().map_err(|broken| Finding {
             judge: "conservation",
             kind: crate::judge::Kind::Safety,

@@ -277,7 +277,7 @@ impl Pair {
             high_water_bytes: HIGH_WATER,
             subscription_batches: BATCHES,
             subscription_bytes: HIGH_WATER,
-            pub_queue_total: 100_000,
+            pub_queue_total: 60_000,
             ..Limits::default()
         };
         let mut bench = Bench::new(limits);

@@ -1,0 +1,150 @@
+//! Faults of earlier schedulers, as tests.
+
+use super::*;
+
+fn tenants(bench: &mut Bench, n: usize) -> Vec<(TenantId, ConnId, TopicId)> {
+    (0..n)
+        .map(|_| {
+            let tenant = bench.broker.tenant(1).unwrap();
+            let conn = bench.broker.open(tenant).unwrap();
+            (tenant, conn, bench.broker.topic(tenant, "t").unwrap())
+        })
+        .collect()
+}
+
+fn count(bench: &mut Bench, (_, conn, topic): (TenantId, ConnId, TopicId), times: usize) -> usize {
+    let queued = |_: &usize| {
+        let verdict = bench.publish_as(conn, topic, 100, Ack::Now);
+        matches!(verdict, Verdict::Queued(_))
+    };
+    (0..times).filter(queued).count()
+}
+
+#[test]
+fn a_tenant_below_its_guarantee_is_never_refused() {
+    let mut bench = Bench::new(Limits::default());
+    let who = tenants(&mut bench, 6);
+    assert_eq!(count(&mut bench, who[0], 300), 256, "alone it may borrow everything");
+    for (at, due) in [(1, 64), (2, 64), (3, 64), (4, 51), (5, 42)] {
+        let got = count(&mut bench, who[at], 300);
+        assert_eq!(got, due, "the guarantee of tenant {at}, the queue being full of others");
+    }
+    let queued = |at: usize| bench.broker.tenant_books(who[at].0).unwrap().queued.records;
+    let now: Vec<u64> = (0..6).map(queued).collect();
+    assert!(now.iter().all(|jobs| (42..=43).contains(jobs)), "{now:?}");
+    let evicted = bench.broker.ledger().evicted.get(Place::Schedule, Reason::TenantShare);
+    bench.write(|_| 0);
+    let failed = |notice: &&Notice| matches!(notice, Notice::Failed { .. });
+    assert_eq!(bench.notices.iter().filter(failed).count() as u64, evicted.records, "each is told");
+}
+
+#[test]
+fn what_is_pushed_out_is_told_or_waits_first_in_line() {
+    let limits = Limits { pub_queue_total: 2, pub_queue_depth: 1, ..Limits::default() };
+    let mut bench = Bench::new(limits);
+    let who = tenants(&mut bench, 3);
+    let (_, conn, topic) = who[0];
+    let Verdict::Queued(first) = bench.publish_as(conn, topic, 1, Ack::Wait) else { panic!() };
+    let Verdict::Queued(second) = bench.publish_as(conn, topic, 2, Ack::Wait) else { panic!() };
+    assert_eq!(count(&mut bench, who[1], 1), 1);
+    assert!(bench.broker.is_paused(conn), "its newest job waits again");
+    assert_eq!(bench.broker.jobs(), (2, 1));
+    let mut commits = Vec::new();
+    bench.run(|_| 0);
+    for notice in &bench.notices {
+        if let Notice::Committed { conn: of, ticket, .. } = notice
+            && *of == conn
+        {
+            commits.push(*ticket);
+        }
+    }
+    assert_eq!(commits, [first, second], "in order, under the tickets of their verdicts");
+    let books = bench.broker.tenant_books(who[0].0).unwrap();
+    assert_eq!((books.returned.records, books.evicted.total().records), (1, 0));
+
+    let (_, conn, topic) = who[2];
+    assert!(matches!(bench.publish_as(conn, topic, 1, Ack::None), Verdict::Queued(_)));
+    assert!(matches!(bench.publish_as(conn, topic, 1, Ack::None), Verdict::Queued(_)));
+    bench.notices.clear();
+    assert_eq!(count(&mut bench, who[0], 1), 1);
+    bench.write(|_| 0);
+    assert_eq!(bench.notices, [Notice::Shed { conn, records: 1 }], "the unacked one was evicted");
+}
+
+#[test]
+fn a_tenant_below_its_floor_gets_bytes() {
+    let mut bench = Bench::new(Limits::default());
+    let hog = bench.broker.tenant(1).unwrap();
+    let topic = bench.broker.topic(hog, "t").unwrap();
+    for _ in 0..4 {
+        let conn = bench.broker.open(hog).unwrap();
+        let verdict = bench.publish_as(conn, topic, (16 << 20) - 4096, Ack::Now);
+        assert!(matches!(verdict, Verdict::Queued(_)), "four connections hold all the bytes");
+    }
+    let quiet = tenants(&mut bench, 1)[0];
+    let publish =
+        |bench: &mut Bench, bytes: usize| bench.publish_as(quiet.1, quiet.2, bytes, Ack::Now);
+    let floor = (64 << 20) / (4 * 2);
+    let over = publish(&mut bench, floor);
+    assert!(matches!(over, Verdict::Refused(why) if why.reason == Reason::BytesShard));
+    assert!(matches!(publish(&mut bench, floor - 272), Verdict::Queued(_)));
+    let evicted = &bench.broker.tenant_books(hog).unwrap().evicted;
+    assert_eq!(evicted.get(Place::Schedule, Reason::TenantShare).records, 1);
+}
+
+#[test]
+fn waiters_are_served_in_order_and_a_fresh_publish_overtakes_none() {
+    let limits = Limits { pub_queue_total: 1, pub_queue_depth: 1, ..Limits::default() };
+    let mut bench = Bench::new(limits);
+    let topic = bench.topic("t");
+    let conns: Vec<ConnId> = (0..6).map(|_| bench.peer(Pipe::Shared).0).collect();
+    for conn in &conns {
+        let _ = bench.publish_as(*conn, topic, 1, Ack::Wait);
+    }
+    let (late, _) = bench.peer(Pipe::Shared);
+    let verdict = bench.publish_as(late, topic, 1, Ack::Now);
+    assert!(matches!(verdict, Verdict::Refused(why) if why.reason == Reason::QueueFull));
+    bench.run(|_| 0);
+    let order: Vec<ConnId> = bench
+        .notices
+        .iter()
+        .filter_map(|notice| match notice {
+            Notice::Committed { conn, .. } => Some(*conn),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(order, conns);
+}
+
+#[test]
+fn a_late_quiet_tenant_is_served_within_one_rotation() {
+    let mut bench = Bench::new(Limits { pub_queue_total: 4096, ..Limits::default() });
+    let who = tenants(&mut bench, 9);
+    for busy in &who[..8] {
+        assert_eq!(count(&mut bench, *busy, 400), 400);
+    }
+    let _ = bench.broker.step(500);
+    assert_eq!(count(&mut bench, who[8], 1), 1);
+    // One quantum of 64 KiB is 184 jobs of 100 bytes for each of the eight.
+    let mut steps = 0;
+    while bench.broker.topic_books(who[8].2).unwrap().sequenced.records == 0 {
+        let _ = bench.broker.step(1);
+        steps += 1;
+    }
+    assert!(steps <= 8 * 185, "{steps}");
+}
+
+#[test]
+fn an_idle_tenant_gains_nothing() {
+    let mut bench = Bench::new(Limits { pub_queue_total: 4096, ..Limits::default() });
+    let who = tenants(&mut bench, 2);
+    assert_eq!(count(&mut bench, who[0], 2_000), 2_000);
+    let _ = bench.broker.step(1_000);
+    assert_eq!(count(&mut bench, who[1], 1_000), 1_000);
+    let served =
+        |bench: &Bench, at: usize| bench.broker.topic_books(who[at].2).unwrap().sequenced.records;
+    let before = served(&bench, 0);
+    let _ = bench.broker.step(800);
+    let (busy, idle) = (served(&bench, 0) - before, served(&bench, 1));
+    assert!(busy.abs_diff(idle) <= 2 * 185, "{busy} and {idle}: at most two quanta apart");
+}
