@@ -382,7 +382,9 @@ impl<'a> World<'a> {
             let Some(publisher) = self.host.readable.pop_front() else { break };
             self.publishers[at(publisher)].listed = false;
             for _ in 0..self.story.cpu.reads {
-                let Some((publish, made)) = self.publishers[at(publisher)].read() else { break };
+                let source = &mut self.publishers[at(publisher)];
+                source.paused = source.paused || self.broker.is_paused(source.conn);
+                let Some((publish, made)) = source.read() else { break };
                 read += 1;
                 self.offer(publish, made)?;
             }
@@ -448,6 +450,7 @@ impl<'a> World<'a> {
         match notice {
             Notice::Close { conn, why } => return self.close(conn, why),
             Notice::Committed { ticket, first, .. } => {
+                self.note_pushed_out();
                 if let Some(publish) = self.tickets.remove(&ticket) {
                     return self.put(Fact::Committed(publish, first));
                 }

@@ -21,7 +21,8 @@ pub struct Order {
     /// By publisher and number: the place in the topic's admissions, if admitted.
     places: Vec<Vec<Option<usize>>>,
     subscribers: Vec<Reader>,
-    /// Set once the broker pushed out admitted publishes: their numbers cannot be rebuilt.
+    /// Set once the broker pushed out unacked publishes: which ones, nobody is told, so the
+    /// numbers cannot be rebuilt.
     blurred: bool,
 }
 
@@ -88,7 +89,7 @@ impl Order {
             Fact::Failed(publish, _) => {
                 let place = self.place(&publish)?;
                 let topic = &mut self.topics[at(publish.topic)];
-                if place < topic.numbered {
+                if place < topic.numbered && !self.blurred {
                     return bad("a publish failed after it, or a later one, was sequenced");
                 }
                 topic.entries[place].void = true;
@@ -103,7 +104,7 @@ impl Order {
         Ok(())
     }
 
-    /// Admitted publishes were pushed out: from now on only the order is judged.
+    /// Unacked publishes were pushed out: from now on only the order is judged.
     pub const fn blur(&mut self) {
         self.blurred = true;
     }

@@ -27,12 +27,19 @@ impl World<'_> {
         self.moments.push(Moment { at: self.now, band, factor });
     }
 
-    /// Compares totals after every turn, and recounts everything as often as its size allows.
-    pub(super) fn recount(&mut self) -> Found {
+    /// Tells the judge of the order when unacked publishes were pushed out.
+    pub(super) fn note_pushed_out(&mut self) {
         let books = self.broker.ledger();
-        if books.admitted.records > books.sequenced.records + books.queued.records {
+        let kept = books.sequenced.records + books.returned.records + books.queued.records;
+        if books.admitted.records > kept + self.judges.conservation.pushed_out() {
             self.judges.order.blur();
         }
+    }
+
+    /// Compares totals after every turn, and recounts everything as often as its size allows.
+    pub(super) fn recount(&mut self) -> Found {
+        self.note_pushed_out();
+        let books = self.broker.ledger();
         let subs = &self.subscribers;
         let sub_books = |sub: u32| self.broker.sub_books(subs[at(sub)].sub);
         self.judges.conservation.compare(books, sub_books)?;

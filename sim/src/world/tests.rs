@@ -136,3 +136,25 @@ fn a_run_cut_short_is_a_liveness_verdict_with_its_last_events() {
     assert_eq!((conviction.at, conviction.events.len()), (2_500_000_000, 20));
     assert!(conviction.finding.what.contains("reader"), "{}", conviction.finding.what);
 }
+
+#[test]
+fn what_a_tenant_pushes_out_of_another_is_told_to_its_publishers() {
+    for ack in ["none", "now", "wait"] {
+        let text = format!(
+            "[[tenant]]\nname = 'hog'\n[[tenant]]\nname = 'guest'\n\
+             [[topic]]\nname = 'much'\ntenant = 'hog'\n\
+             [[topic]]\nname = 'little'\ntenant = 'guest'\n\
+             [[publisher]]\nname = 'hogs'\ncount = 4\ntopic = 'much'\nrate = 1000\nack = '{ack}'\n\
+             [[publisher]]\nname = 'guest'\ntopic = 'little'\nrate = 50\n\
+             [[subscriber]]\nname = 'much'\ntopic = 'much'\n\
+             [[subscriber]]\nname = 'little'\ntopic = 'little'\n\
+             [cpu]\ndelivery = '2ms'\nwork = 1\n[limits]\npub_queue_total = 8\n\
+             quantum_bytes = 1024"
+        );
+        let report = outcome(&text).report;
+        let pushed = [report.books.evicted.total().records, report.books.returned.records];
+        assert_eq!(pushed.map(|records| records > 0), [ack != "wait", ack == "wait"], "{report}");
+        let guest = report.publishers[1].seen;
+        assert_eq!((guest.offered, guest.shed), (100, 0), "below its guarantee");
+    }
+}
