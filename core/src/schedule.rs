@@ -215,8 +215,11 @@ impl Schedule {
     pub(crate) fn room(&self, tenant: u32, jobs: u32) -> Result<(), Refusal> {
         let line = &self.lines[tenant];
         let free = jobs <= self.total - self.queued;
-        let due = || line.queued.len() + jobs <= self.guarantee(self.active_with(tenant));
-        if line.parked.is_empty() && (free || due()) {
+        let active = self.active_with(tenant);
+        let due = || line.queued.len() + jobs <= self.guarantee(active);
+        // With more tenants than slots not each can have one: somebody must have two.
+        let can_yield = || active <= self.total || self.victim_by_jobs(tenant).is_some();
+        if line.parked.is_empty() && (free || (due() && can_yield())) {
             return Ok(());
         }
         Err(Refusal::after(Place::Schedule, Reason::QueueFull, RETRY_MS))
@@ -474,6 +477,13 @@ impl Schedule {
     #[cfg(any(test, feature = "check"))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Job)> {
         self.jobs.iter().map(|(_, job)| (self.lanes[job.topic].tenant, job))
+    }
+
+    /// The first parked job of each tenant. For checks.
+    #[cfg(any(test, feature = "check"))]
+    pub(crate) fn parked_fronts(&self) -> impl Iterator<Item = (u32, &Job)> {
+        let front = |(tenant, line): (u32, &Line)| line.parked.front().map(|job| (tenant, job));
+        self.lines.iter().filter_map(front).map(|(tenant, job)| (tenant, &self.jobs[job]))
     }
 
     #[cfg(any(test, feature = "check"))]

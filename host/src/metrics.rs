@@ -27,6 +27,8 @@ pub struct Process {
     pub sockets: u64,
     /// Sockets closed at once because the core had no room for a connection.
     pub refused_sockets: u64,
+    /// Calls of the publishing API answered 503 before anything of them was checked.
+    pub refused_calls: u64,
     /// Times that accepting stopped because the process was out of file descriptors.
     pub accept_stalls: u64,
     /// Passes of the event loop.
@@ -188,6 +190,12 @@ impl Collector for Page {
                 "accept_stalls",
                 "Moves when accepting stops because the process is out of file descriptors",
                 self.process.accept_stalls,
+            ),
+            (
+                "refused_calls",
+                "Moves when a call of the publishing API is answered 503 before anything of it was \
+                 checked: its records are in no column of the books",
+                self.process.refused_calls,
             ),
             (
                 "refused_sockets",
@@ -353,7 +361,13 @@ mod tests {
     #[test]
     fn every_column_is_there_and_the_text_is_whole() {
         let (broker, tenant) = broker();
-        let process = Process { sockets: 1, refused_sockets: 3, accept_stalls: 2, turns: 4 };
+        let process = Process {
+            sockets: 1,
+            refused_sockets: 3,
+            refused_calls: 5,
+            accept_stalls: 2,
+            turns: 4,
+        };
         let text = exposition(&broker, &[("1001", tenant)], process);
         assert!(text.ends_with("# EOF\n"), "{text}");
         let lines = lines(&text);
@@ -378,6 +392,7 @@ mod tests {
             "sluicegate_subscriptions 1",
             "sluicegate_sockets 1",
             "sluicegate_accept_stalls_total 2",
+            "sluicegate_refused_calls_total 5",
             "sluicegate_refused_sockets_total 3",
             "sluicegate_turns_total 4",
         ] {

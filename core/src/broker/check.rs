@@ -225,11 +225,12 @@ impl Broker {
         });
         same("quiescent: outlet could write", stuck.count() as u64, 0)?;
         let saturated = self.band() == crate::shed::Band::Saturated;
-        let fits = self.schedule.iter().filter(|(tenant, job)| {
+        // A tenant's parked publishes wait in line: only the first one must not find room.
+        let fits = self.schedule.parked_fronts().filter(|(tenant, job)| {
             let conn = &self.peers.conns[job.conn.index];
             let price = self.memory.get(job.message).cost;
             let room = self.admission.room(*tenant, conn.inflight, price).is_ok();
-            job.permit.is_none() && room && self.schedule.has_slot() && !saturated
+            room && self.schedule.has_slot() && !saturated
         });
         same("quiescent: parked publish has room", fits.count() as u64, 0)
     }

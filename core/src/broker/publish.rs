@@ -62,7 +62,8 @@ impl Broker {
     }
 
     /// Whether `jobs` publishes of one record and `bytes` frame bytes in all would be admitted
-    /// now. For calls that name several topics: ask once, then publish each. Cost: O(1).
+    /// now. For calls that name several topics: ask once, then publish each, or
+    /// [`refuse`](Self::refuse) all. Cost: O(1); when the queue is full, O(tenants with jobs).
     pub fn room(&self, conn: ConnId, jobs: u32, bytes: u64) -> Result<(), Refusal> {
         self.peers.conn(conn)?;
         let price = cost(0, 1) * u64::from(jobs) + bytes;
@@ -70,6 +71,15 @@ impl Broker {
             return Err(Refusal::never(Place::Admission, Reason::Oversize));
         }
         self.room_for(conn.index, jobs, price)
+    }
+
+    /// A call was refused whole, after [`room`](Self::room) said no: books what it brought.
+    /// Cost: O(1).
+    pub fn refuse(&mut self, conn: ConnId, brought: Tally, why: Refusal) {
+        let Ok(peer) = self.peers.conn(conn) else { return };
+        let tenant = peer.tenant;
+        self.ledger.offered(tenant, brought);
+        self.ledger.refused(tenant, why, brought);
     }
 
     fn room_for(&self, conn: u32, jobs: u32, price: u64) -> Result<(), Refusal> {

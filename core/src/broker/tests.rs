@@ -353,6 +353,9 @@ fn an_oversize_publish_is_refused_at_once_and_takes_nothing() {
     assert!(bench.broker.room(source, 1, 17 << 20).is_err());
     assert!(bench.broker.room(source, 256, 1 << 20).is_err(), "one slot is used");
     assert!(bench.broker.room(source, 255, 1 << 20).is_ok());
+    let why = bench.broker.room(source, 256, 1 << 20).unwrap_err();
+    bench.broker.refuse(source, Tally { records: 256, bytes: 1 << 20 }, why);
+    assert_eq!(bench.broker.ledger().refused.get(why.place, why.reason).records, 256);
     bench.check();
 }
 

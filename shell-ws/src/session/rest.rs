@@ -3,7 +3,9 @@
 use super::auth::{self, Signed};
 use crate::shard::Shard;
 use bytes::Bytes;
-use sluicegate_core::{Ack, ConnId, Message, OutletId, Reason, Refusal, Retry, TenantId, Verdict};
+use sluicegate_core::{
+    Ack, ConnId, Message, OutletId, Reason, Refusal, Retry, Tally, TenantId, Verdict,
+};
 use sluicegate_wire::pusher;
 use sluicegate_wire::rest::{self, Trigger};
 
@@ -49,13 +51,17 @@ pub(super) fn publish(shard: &mut Shard, source: ConnId, id: &str, request: Sign
 }
 
 fn prepare(
-    shard: &Shard,
+    shard: &mut Shard,
     source: ConnId,
     id: &str,
     request: Signed<'_>,
 ) -> Result<(TenantId, Trigger), Reply> {
     let (app, tenant) = shard.apps.by_id(id).ok_or_else(|| Reply::new(404, "no such app"))?;
-    shard.broker.room(source, 1, 0).map_err(refusal)?;
+    // Nobody knows yet what it brings and from whom: it is counted as a call, not as a record.
+    shard.broker.room(source, 1, 0).map_err(|why| {
+        shard.process.refused_calls += 1;
+        refusal(why)
+    })?;
     auth::check(app, request, shard.unix_seconds)
         .map_err(|fault| Reply::new(401, fault.to_string()))?;
     let trigger = rest::trigger(request.body)
@@ -78,6 +84,8 @@ fn dispatch(shard: &mut Shard, source: ConnId, tenant: TenantId, trigger: &Trigg
         let jobs = u32::try_from(frames.len()).expect("a call names at most 100 channels");
         let bytes = frames.iter().map(|frame| frame.len() as u64).sum();
         if let Err(why) = shard.broker.room(source, jobs, bytes) {
+            let brought = Tally { records: u64::from(jobs), bytes };
+            shard.broker.refuse(source, brought, why);
             return Answer::Reply(refusal(why));
         }
     }

@@ -11,7 +11,8 @@ const KIB: u64 = 1 << 10;
 const WEIGHTS: [u32; 3] = [1, 1, 3];
 const TOPICS: usize = 2;
 const SOURCES: usize = 3;
-const TOTAL: usize = 11;
+/// More slots than tenants, and fewer.
+const TOTALS: [usize; 2] = [11, 2];
 const DEPTH: usize = 3;
 const QUANTUM: u64 = KIB;
 const SHARD: u64 = 80 * KIB;
@@ -81,6 +82,7 @@ struct Model {
     waiting: VecDeque<usize>,
     busy: Vec<usize>,
     lossless: bool,
+    total: usize,
     now: u64,
     arms: u64,
     /// Sources by number: the tenant, and whether it is there.
@@ -122,7 +124,7 @@ impl Model {
     }
 
     fn guarantee(&self, tenant: usize) -> usize {
-        DEPTH.min(TOTAL / self.active_with(tenant)).max(1)
+        DEPTH.min(self.total / self.active_with(tenant)).max(1)
     }
 
     fn floor(&self, tenant: usize) -> u64 {
@@ -143,7 +145,9 @@ impl Model {
     fn room(&self, job: &Job) -> Result<(), Reason> {
         let tenant = self.sources[job.source].0;
         let own = &self.tenants[tenant];
-        let slot = self.queued() < TOTAL || own.queued.len() < self.guarantee(tenant);
+        let guarantee = self.guarantee(tenant);
+        let yields = self.tenants.iter().any(|other| other.queued.len() > guarantee);
+        let slot = self.queued() < self.total || (own.queued.len() < guarantee && yields);
         if !own.parked.is_empty() || !slot {
             return Err(Reason::QueueFull);
         }
@@ -224,7 +228,7 @@ impl Model {
     }
 
     fn make_room(&mut self, tenant: usize, cost: u64) {
-        while self.queued() >= TOTAL {
+        while self.queued() >= self.total {
             count("pushed out for a slot");
             let jobs = |other: usize| self.tenants[other].queued.len() as u64;
             let victim = self.furthest(self.guarantee(tenant) as u64, jobs);
@@ -296,7 +300,7 @@ impl Model {
 
     fn serve_parked(&mut self) {
         let mut passed = 0;
-        while passed < self.waiting.len() && self.queued() < TOTAL {
+        while passed < self.waiting.len() && self.queued() < self.total {
             let tenant = self.waiting[0];
             self.waiting.rotate_left(1);
             let job = self.tenants[tenant].parked[0].clone();
@@ -367,14 +371,14 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(lossless: bool) -> Self {
+    fn new(lossless: bool, total: usize) -> Self {
         let limits = Limits {
             lossless: lossless.into(),
             max_frame_bytes: 12 * KIB,
             pub_conn_inflight_bytes: CONN,
             pub_inflight_bytes: SHARD,
             pub_queue_depth: DEPTH as u64,
-            pub_queue_total: TOTAL as u64,
+            pub_queue_total: total as u64,
             pub_tenant_inflight_bytes: TENANT,
             quantum_bytes: QUANTUM,
             ..Limits::default()
@@ -388,7 +392,7 @@ impl Pair {
                 ["a", "b"].map(|name| bench.broker.topic(*tenant, name).unwrap()).to_vec()
             })
             .collect();
-        let model = Model { lossless, ..Model::default() };
+        let model = Model { lossless, total, ..Model::default() };
         let mut pair =
             Self { bench, model, tenants, topics, conns: Vec::new(), seats: Vec::new(), millis: 0 };
         for tenant in 0..WEIGHTS.len() {
@@ -500,11 +504,12 @@ fn count(what: &'static str) {
 
 #[test]
 fn publishing_agrees_with_its_model() {
-    let config = ProptestConfig { cases: 500, ..ProptestConfig::with_source_file(file!()) };
+    let config = ProptestConfig { cases: 1_000, ..ProptestConfig::with_source_file(file!()) };
     let mut runner = proptest::test_runner::TestRunner::new(config);
-    let operations = (any::<bool>(), proptest::collection::vec(op(), 1..300));
-    let result = runner.run(&operations, |(lossless, operations)| {
-        let mut pair = Pair::new(lossless);
+    let total = prop_oneof![Just(TOTALS[0]), Just(TOTALS[1])];
+    let operations = (any::<bool>(), total, proptest::collection::vec(op(), 1..300));
+    let result = runner.run(&operations, |(lossless, total, operations)| {
+        let mut pair = Pair::new(lossless, total);
         operations.iter().for_each(|op| pair.apply(op));
         pair.drain();
         Ok(())
