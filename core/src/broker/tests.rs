@@ -582,3 +582,61 @@ fn stale_ids_are_answered_and_change_nothing() {
     assert!(bench.broker.open(TenantId { index: 9, generation: 0 }).is_err());
     assert_eq!(format!("{:?}", bench.broker), before);
 }
+
+#[test]
+fn an_offer_is_bounded_in_batches_and_bytes() {
+    let offers = |limits: Limits| {
+        let mut bench = Bench::new(limits);
+        let topic = bench.topic("t");
+        let (source, outlet) = bench.peer(Pipe::Shared);
+        bench.broker.subscribe(outlet, topic, Wish::policy(Policy::DropOld)).unwrap();
+        for _ in 0..10 {
+            let _ = bench.publish(source, topic, 1_000);
+        }
+        let _ = bench.broker.step(100);
+        let mut sizes = Vec::new();
+        bench.write(|_| {
+            sizes.push(());
+            ALL
+        });
+        sizes.len()
+    };
+    assert_eq!(offers(Limits::default()), 1);
+    assert_eq!(offers(Limits { offer_batches: 4, ..Limits::default() }), 3, "4, 4 and 2");
+    assert_eq!(offers(Limits { offer_bytes: 3_000, ..Limits::default() }), 4, "3, 3, 3 and 1");
+    assert_eq!(offers(Limits { offer_bytes: 3_001, ..Limits::default() }), 3, "4, 4 and 2");
+}
+
+#[test]
+fn unacked_publishes_wait_where_the_operator_says_so() {
+    for (limits, waits) in [
+        (Limits::default(), false),
+        (Limits { pub_ingress_wait: 1, ..Limits::default() }, true),
+        (Limits { lossless: 1, ..Limits::default() }, true),
+    ] {
+        let mut bench = Bench::new(Limits { pub_queue_total: 1, ..limits });
+        let topic = bench.topic("t");
+        let (source, _) = bench.peer(Pipe::Shared);
+        assert!(matches!(bench.publish(source, topic, 1), Verdict::Queued(_)));
+        let second = bench.publish(source, topic, 1);
+        assert_eq!(matches!(second, Verdict::Parked(_)), waits, "{second:?}");
+        bench.wait(600_000);
+        assert_eq!(bench.broker.jobs().1, u32::from(waits), "it has no deadline");
+        bench.run(|_| ALL);
+        assert_eq!(bench.broker.ledger().sequenced.records, 1 + u64::from(waits));
+    }
+}
+
+#[test]
+fn the_wait_for_room_is_as_long_as_configured() {
+    let limits = Limits { pub_queue_total: 1, publish_queue_wait_ms: 7, ..Limits::default() };
+    let mut bench = Bench::new(limits);
+    let topic = bench.topic("t");
+    let (source, _) = bench.peer(Pipe::Shared);
+    let _ = bench.publish(source, topic, 1);
+    let _ = bench.publish_as(source, topic, 1, Ack::Wait);
+    bench.wait(6);
+    assert_eq!(bench.broker.jobs(), (1, 1));
+    bench.wait(1);
+    assert_eq!(bench.broker.jobs(), (1, 0));
+}
