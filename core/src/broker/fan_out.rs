@@ -4,10 +4,12 @@ use super::{Broker, FanOut, Progress};
 use crate::backlog::{Decision, View, holds};
 use crate::ledger::{Page, Tally};
 use crate::notice::{Gap, Notice};
-use crate::peers::{Pipe, SLOT, Stage};
+use crate::peers::{Outlet, Pipe, SLOT, Stage, Sub};
 use crate::ring::Slot;
+use crate::shed::Band;
 use crate::slab::NONE;
 use crate::verdict::{Ack, Place, Policy, Reason};
+use crate::writer::State;
 
 /// What became of a batch at one subscription.
 enum Reached {
@@ -17,6 +19,23 @@ enum Reached {
     Dropped,
     /// The host has to write first.
     Wait,
+}
+
+/// What checkpoint 5 has to know about one subscription.
+fn view(fan: &FanOut, sub: &Sub, outlet: &Outlet, band: Band) -> View {
+    let (waiting, taken) = match outlet.pipe {
+        Pipe::Shared => (outlet.waiting, outlet.taken),
+        Pipe::Single => (sub.waiting, sub.taken),
+    };
+    View {
+        policy: sub.policy,
+        waiting,
+        taken,
+        limit: sub.limit,
+        cost: fan.cost,
+        refusing: outlet.write.refusing,
+        band,
+    }
 }
 
 impl Broker {
@@ -122,17 +141,39 @@ impl Broker {
 
     /// A batch reaches one subscription.
     fn reach(&mut self, fan: &mut FanOut, index: u32) -> Reached {
-        let sub = &self.peers.subs[index];
-        if sub.start > fan.first || sub.outlet == fan.except {
-            return Reached::Passed;
-        }
-        let outlet = sub.outlet;
+        // Nothing in the queue may be given up: then the newest survives over the limit.
+        let mut must_fit = false;
         loop {
-            match self.view(fan, index).decide() {
-                Decision::Accept => break,
+            let Self { bands, egress, memory, peers, .. } = self;
+            let sub = &mut peers.subs[index];
+            if sub.start > fan.first || sub.outlet == fan.except {
+                return Reached::Passed;
+            }
+            let at = sub.outlet;
+            let outlet = &mut peers.outlets[at];
+            let decision = view(fan, sub, outlet, bands.band()).decide();
+            match if must_fit { Decision::Accept } else { decision } {
+                Decision::Accept => {
+                    sub.waiting.add(fan.cost);
+                    sub.slots += 1;
+                    sub.books.expect(fan.tally);
+                    outlet.waiting.add(fan.cost);
+                    outlet.ring.push(Slot { message: fan.message, sub: index });
+                    memory.retain(fan.message, 1);
+                    memory.charge(SLOT);
+                    fan.reached += 1;
+                    let block = sub.policy == Policy::Block;
+                    if outlet.write.state == State::Idle {
+                        egress.wake(&mut peers.outlets, at);
+                    }
+                    if block {
+                        self.note_hold(index);
+                    }
+                    return Reached::Queued;
+                }
                 Decision::Wait => return Reached::Wait,
                 Decision::Drop(place, reason) => {
-                    self.peers.subs[index].books.expect(fan.tally);
+                    sub.books.expect(fan.tally);
                     fan.reached += 1;
                     self.book_reached(fan);
                     self.book_drop(index, (fan.first, fan.tally), place, reason);
@@ -141,51 +182,10 @@ impl Broker {
                 }
                 Decision::DropOldest => {
                     self.book_reached(fan);
-                    if !self.drop_oldest(outlet) {
-                        break;
-                    }
+                    must_fit = !self.drop_oldest(at);
                 }
             }
         }
-        self.enqueue(fan, index);
-        Reached::Queued
-    }
-
-    fn view(&self, fan: &FanOut, index: u32) -> View {
-        let sub = &self.peers.subs[index];
-        let outlet = &self.peers.outlets[sub.outlet];
-        let (waiting, taken) = match outlet.pipe {
-            Pipe::Shared => (outlet.waiting, outlet.taken),
-            Pipe::Single => (sub.waiting, sub.taken),
-        };
-        View {
-            policy: sub.policy,
-            waiting,
-            taken,
-            limit: sub.limit,
-            cost: fan.cost,
-            refusing: outlet.write.refusing,
-            band: self.bands.band(),
-        }
-    }
-
-    fn enqueue(&mut self, fan: &mut FanOut, index: u32) {
-        let sub = &mut self.peers.subs[index];
-        sub.waiting.add(fan.cost);
-        sub.slots += 1;
-        sub.books.expect(fan.tally);
-        let outlet = sub.outlet;
-        let block = sub.policy == Policy::Block;
-        fan.reached += 1;
-        let pipe = &mut self.peers.outlets[outlet];
-        pipe.ring.push(Slot { message: fan.message, sub: index });
-        pipe.waiting.add(fan.cost);
-        self.memory.retain(fan.message, 1);
-        self.memory.charge(SLOT);
-        if block {
-            self.note_hold(index);
-        }
-        self.egress.wake(&mut self.peers.outlets, outlet);
     }
 
     /// Drops the oldest batch of an outlet that is not taken and whose policy gives up the oldest.

@@ -5,13 +5,36 @@ use crate::id::OutletId;
 use crate::ledger::{Page, Tally};
 use crate::memory::Memory;
 use crate::notice::Notice;
-use crate::peers::{Outlet, SLOT, Stage};
+use crate::peers::{Outlet, Peers, SLOT, Stage};
 use crate::verdict::{Place, Reason, Refusal};
 use crate::writer::{Offered, Progress, State};
 use bytes::Bytes;
 
 /// The most control frames one offer hands out.
 const MAX_FIRSTS: u32 = 64;
+
+/// Where taking slots into an offer stopped.
+enum Taken {
+    /// The offer is full, or the queue is empty.
+    All,
+    /// At a slot that nobody wants any more.
+    Dead(u64),
+    /// Before a record of a subscription that has lost earlier ones.
+    Gap { sub: u32, first: u64 },
+}
+
+/// Where spending accepted bytes on slots stopped.
+enum Finished {
+    /// All that was asked for is finished.
+    All,
+    /// After a slot of a subscription that may have more to do.
+    Look(u32),
+    /// At a slot that is not finished.
+    Short,
+}
+
+/// Bytes still to be spent, and what was delivered with those that were.
+type Spent<'a> = (&'a mut u64, &'a mut Tally);
 
 /// The frames of an open offer, see [`Broker::frames`].
 #[derive(Debug)]
@@ -103,13 +126,18 @@ impl Broker {
             offered.bytes += self.frame_len(message) - out;
             offered.firsts += 1;
         }
-        let mut batches = 0;
-        while batches < self.limits.offer_batches && offered.bytes < self.limits.offer_bytes {
-            match self.take_one(index, offered.bytes == 0) {
-                Some(bytes) => offered.bytes += bytes,
-                None => break,
+        let mut room = self.limits.offer_batches;
+        while room > 0 && offered.bytes < self.limits.offer_bytes {
+            match self.take_lines(index, &mut offered, &mut room) {
+                Taken::All => break,
+                Taken::Dead(position) => self.skip_dead(index, position),
+                Taken::Gap { sub, first } => {
+                    if offered.bytes == 0 {
+                        self.tell_gaps(sub, first);
+                    }
+                    break;
+                }
             }
-            batches += 1;
         }
         offered
     }
@@ -118,43 +146,38 @@ impl Broker {
         self.memory.get(message).frame.len() as u64
     }
 
-    /// Takes the next live slot of an outlet into its offer; returns its bytes. `None` at the end
-    /// of the queue or before a gap; the gap is told now if nothing goes `first`.
-    fn take_one(&mut self, index: u32, first: bool) -> Option<u64> {
-        loop {
-            let outlet = &mut self.peers.outlets[index];
+    /// Takes slots of an outlet into its offer, while there is room in it. Stops at what is rare.
+    fn take_lines(&mut self, index: u32, offered: &mut Offered, room: &mut u64) -> Taken {
+        let Self { memory, peers: Peers { outlets, subs, .. }, limits, .. } = self;
+        let outlet = &mut outlets[index];
+        while *room > 0 && offered.bytes < limits.offer_bytes {
             let position = outlet.ring.mark();
             if position == outlet.ring.end() {
-                return None;
+                return Taken::All;
             }
             let slot = outlet.ring.at(position);
             if slot.is_tombstone() {
-                self.skip_dead(index);
-                continue;
+                return Taken::Dead(position);
             }
-            let held = self.memory.get(slot.message);
-            if slot.is_control() {
-                outlet.ring.take_one();
-                return Some(held.frame.len() as u64);
-            }
-            let sub = &mut self.peers.subs[slot.sub];
-            if sub.is_dead(position) {
-                self.bury_dead(index, position);
-                continue;
-            }
-            if sub.gaps.before(held.first) {
-                if first {
-                    self.tell_gaps(slot.sub, held.first);
+            let held = memory.get(slot.message);
+            if !slot.is_control() {
+                let sub = &mut subs[slot.sub];
+                if sub.is_dead(position) {
+                    return Taken::Dead(position);
                 }
-                return None;
+                if sub.gaps.before(held.first) {
+                    return Taken::Gap { sub: slot.sub, first: held.first };
+                }
+                outlet.waiting.remove(held.cost);
+                outlet.taken.add(held.cost);
+                sub.waiting.remove(held.cost);
+                sub.taken.add(held.cost);
             }
             outlet.ring.take_one();
-            outlet.waiting.remove(held.cost);
-            outlet.taken.add(held.cost);
-            sub.waiting.remove(held.cost);
-            sub.taken.add(held.cost);
-            return Some(held.frame.len() as u64);
+            offered.bytes += held.frame.len() as u64;
+            *room -= 1;
         }
+        Taken::All
     }
 
     /// Tells the gaps of a subscription that begin before the record `first`.
@@ -165,8 +188,11 @@ impl Broker {
         }
     }
 
-    /// Passes over a tombstone at the mark.
-    fn skip_dead(&mut self, index: u32) {
+    /// Passes over a slot at the mark that is a tombstone or becomes one.
+    fn skip_dead(&mut self, index: u32, position: u64) {
+        if !self.peers.outlets[index].ring.at(position).is_tombstone() {
+            self.bury_dead(index, position);
+        }
         let ring = &mut self.peers.outlets[index].ring;
         if ring.taken() == 0 {
             ring.pop();
@@ -200,13 +226,11 @@ impl Broker {
         let mut accepted = bytes;
         let mut delivered = Tally::ZERO;
         let begun = outlet.write.out(Lane::InLine) > 0;
-        let mut whole = !begun || self.finish_line(index, &mut accepted, &mut delivered);
+        let mut whole = !begun || self.finish_lines(index, 1, (&mut accepted, &mut delivered));
         for _ in 0..firsts {
             whole = whole && self.finish_first(index, &mut accepted);
         }
-        while whole && self.peers.outlets[index].ring.taken() > 0 {
-            whole = self.finish_line(index, &mut accepted, &mut delivered);
-        }
+        whole = whole && self.finish_lines(index, u32::MAX, (&mut accepted, &mut delivered));
         if !whole {
             self.give_back(index);
         }
@@ -244,37 +268,59 @@ impl Broker {
         true
     }
 
-    /// Spends accepted bytes on the front slot. False when it is not finished.
-    fn finish_line(&mut self, index: u32, accepted: &mut u64, delivered: &mut Tally) -> bool {
-        let outlet = &mut self.peers.outlets[index];
-        let slot = outlet.ring.front().expect("a taken slot is in the ring");
-        if slot.is_tombstone() {
+    /// Spends accepted bytes on at most `most` slots at the front. False when one is not finished.
+    fn finish_lines(&mut self, index: u32, most: u32, (accepted, delivered): Spent<'_>) -> bool {
+        let mut left = most;
+        loop {
+            match self.finish_run(index, &mut left, (accepted, delivered)) {
+                Finished::All => return true,
+                Finished::Look(sub) => self.after_delivery(sub),
+                Finished::Short => return false,
+            }
+        }
+    }
+
+    /// The same, until a subscription needs a look.
+    fn finish_run(
+        &mut self,
+        index: u32,
+        left: &mut u32,
+        (accepted, delivered): Spent<'_>,
+    ) -> Finished {
+        let Self { memory, peers: Peers { outlets, subs, .. }, topics, .. } = self;
+        let outlet = &mut outlets[index];
+        while *left > 0 && outlet.ring.taken() > 0 {
+            *left -= 1;
+            let slot = outlet.ring.front().expect("a taken slot is in the ring");
+            if slot.is_tombstone() {
+                outlet.ring.pop();
+                memory.discharge(SLOT);
+                continue;
+            }
+            let held = memory.get(slot.message);
+            let (frame, cost, tally) = (held.frame.len() as u64, held.cost, held.tally);
+            if outlet.write.spend(Lane::InLine, frame, accepted) != Progress::Finished {
+                return Finished::Short;
+            }
             outlet.ring.pop();
-            self.memory.discharge(SLOT);
-            return true;
+            memory.discharge(SLOT);
+            memory.release(slot.message);
+            if slot.is_control() {
+                outlet.write.control -= cost;
+                continue;
+            }
+            outlet.taken.remove(cost);
+            let sub = &mut subs[slot.sub];
+            sub.taken.remove(cost);
+            sub.slots -= 1;
+            sub.books.deliver(tally);
+            topics[sub.topic].books.deliver(tally);
+            *delivered += tally;
+            if sub.holds || sub.stage != Stage::Live || !sub.gaps.is_empty() {
+                return Finished::Look(slot.sub);
+            }
         }
-        let held = self.memory.get(slot.message);
-        let (frame, cost, tally) = (held.frame.len() as u64, held.cost, held.tally);
-        if outlet.write.spend(Lane::InLine, frame, accepted) != Progress::Finished {
-            return false;
-        }
-        outlet.ring.pop();
-        self.memory.discharge(SLOT);
-        if slot.is_control() {
-            outlet.write.control -= cost;
-            self.memory.release(slot.message);
-            return true;
-        }
-        outlet.taken.remove(cost);
-        let sub = &mut self.peers.subs[slot.sub];
-        sub.taken.remove(cost);
-        sub.slots -= 1;
-        sub.books.deliver(tally);
-        self.topics[sub.topic].books.deliver(tally);
-        *delivered += tally;
-        self.memory.release(slot.message);
-        self.after_delivery(slot.sub);
-        true
+        Finished::All
     }
 
     /// A subscription has one batch less: it may hold its topic no longer, have a gap to be told,
