@@ -52,12 +52,10 @@ impl<'a> Iterator for Frames<'a> {
 
     fn next(&mut self) -> Option<&'a [u8]> {
         let outlet = self.outlet?;
-        let write = &outlet.write;
-        let rest = write.out(Lane::InLine);
-        let begun = rest > 0 && self.line == 0;
-        if !begun && self.first < self.firsts {
-            let out = if self.first == 0 { write.out(Lane::First) } else { 0 };
-            let message = write.first_at(self.first)?;
+        let rest = if self.line == 0 { outlet.write.out(Lane::InLine) } else { 0 };
+        if rest == 0 && self.first < self.firsts {
+            let out = if self.first == 0 { outlet.write.out(Lane::First) } else { 0 };
+            let message = outlet.write.first_at(self.first)?;
             self.first += 1;
             return Some(tail(&self.memory.get(message).frame, out));
         }
@@ -65,8 +63,7 @@ impl<'a> Iterator for Frames<'a> {
             let slot = outlet.ring.at(outlet.ring.base() + u64::from(self.line));
             self.line += 1;
             if !slot.is_tombstone() {
-                let out = if begun { rest } else { 0 };
-                return Some(tail(&self.memory.get(slot.message).frame, out));
+                return Some(tail(&self.memory.get(slot.message).frame, rest));
             }
         }
         None
