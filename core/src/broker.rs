@@ -16,15 +16,15 @@ use crate::list::List;
 use crate::memory::Memory;
 use crate::names::Names;
 use crate::notice::Notice;
-pub use crate::peers::Pipe;
 use crate::peers::{CONN, Conn, OUTLET, Outlet, PAUSE_CONTROL, Peers, SUB, Sub};
+pub use crate::peers::{Close, Pipe};
 use crate::pressure::{Controller, Factor, Sample};
 use crate::rand::Rand;
 use crate::schedule::Schedule;
 use crate::shed::{Band, Bands};
 use crate::slab::Slab;
 use crate::time::Instant;
-use crate::topic::{Idle, TOPIC, Topic};
+use crate::topic::{Idle, TOPIC, Topic, Unused};
 use crate::verdict::{Ack, Place, Policy, Reason, Refusal};
 pub use crate::writer::Lane;
 use alloc::collections::VecDeque;
@@ -72,15 +72,6 @@ impl Wish {
     pub const fn policy(policy: Policy) -> Self {
         Self { policy, batches: 0, bytes: 0 }
     }
-}
-
-/// How a connection is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Close {
-    /// What waits is sent first.
-    AfterFlush,
-    /// What waits is dropped and counted; only a frame in mid-write is finished.
-    Now,
 }
 
 /// Permission to write: an outlet, and how much may go now.
@@ -159,6 +150,8 @@ pub struct Broker {
     epochs: Rand,
     tenants: Vec<Tenant>,
     topics: Slab<Topic>,
+    /// Topics of all tenants that nobody uses, longest unused first.
+    unused: List<Unused>,
     peers: Peers,
     memory: Memory,
     ledger: Ledger,
@@ -172,6 +165,8 @@ pub struct Broker {
     notices: VecDeque<Notice>,
 }
 
+/// The most unused topics that one turn removes.
+const RETIRED_PER_TURN: u32 = 64;
 /// The most tenants of a shard; their books are the largest fixed part.
 const MAX_TENANTS: usize = 10_000;
 
@@ -190,6 +185,7 @@ impl Broker {
             epochs: Rand::new(seed).fork("topic epochs"),
             tenants: Vec::new(),
             topics: Slab::default(),
+            unused: List::default(),
             peers: Peers::default(),
             memory: Memory::default(),
             ledger: Ledger::default(),
@@ -247,14 +243,13 @@ impl Broker {
     pub fn topic(&mut self, tenant: TenantId, name: &str) -> Result<TopicId, Refusal> {
         let index = self.tenant_index(tenant)?;
         if let Some(topic) = self.find_topic(tenant, name) {
-            if self.tenants[index as usize].idle.front() != Some(topic.index) {
-                return Ok(topic);
-            }
-            self.tenants[index as usize].idle.rotate(&mut self.topics);
+            self.note_idle(topic.index);
             return Ok(topic);
         }
-        if u64::from(self.tenants[index as usize].topics) >= self.limits.max_topics {
-            self.retire_topic(index)?;
+        let owner = &self.tenants[index as usize];
+        if u64::from(owner.topics) >= self.limits.max_topics {
+            let full = Refusal::after(Place::Table, Reason::Limit, 1_000);
+            self.retire_topic(owner.idle.front().ok_or(full)?);
         }
         let topic = Topic::new(index, name, self.epochs.bits());
         self.memory.charge(TOPIC + name.len() as u64);
@@ -265,6 +260,7 @@ impl Broker {
         tenant.topics += 1;
         tenant.names.insert(name.into(), topic);
         tenant.idle.push_back(&mut self.topics, topic);
+        self.unused.push_back(&mut self.topics, topic);
         Ok(TopicId { index: topic, generation })
     }
 
@@ -274,16 +270,28 @@ impl Broker {
         Some(TopicId { index, generation: self.topics.generation(index) })
     }
 
-    fn retire_topic(&mut self, tenant: u32) -> Result<(), Refusal> {
-        let full = Refusal::after(Place::Table, Reason::Limit, 1_000);
-        let owner = &mut self.tenants[tenant as usize];
-        let index = owner.idle.pop_front(&mut self.topics).ok_or(full)?;
+    /// Removes a topic that nobody uses.
+    fn retire_topic(&mut self, index: u32) {
+        let owner = &mut self.tenants[self.topics[index].tenant as usize];
+        owner.idle.unlink(&mut self.topics, index);
+        self.unused.unlink(&mut self.topics, index);
         let topic = self.topics.remove(index);
         owner.names.remove(&topic.name);
         owner.topics -= 1;
         self.schedule.remove_lane(index);
         self.memory.discharge(TOPIC + topic.name.len() as u64);
-        Ok(())
+    }
+
+    /// Under memory pressure topics that nobody uses go, longest unused first.
+    fn retire_some(&mut self) {
+        for _ in 0..RETIRED_PER_TURN {
+            if self.bands.band() == Band::Normal {
+                return;
+            }
+            let Some(index) = self.unused.front() else { return };
+            self.retire_topic(index);
+            self.update_band();
+        }
     }
 
     fn topic_index(&self, id: TopicId) -> Result<u32, Refusal> {
@@ -293,12 +301,14 @@ impl Broker {
     /// Keeps the list of unused topics true after `topic` gained or lost a user.
     fn note_idle(&mut self, topic: u32) {
         let fanned = self.fan.as_ref().is_some_and(|fan| fan.topic == topic);
-        let unused = self.topics[topic].audience.is_empty() && self.schedule.is_idle(topic);
+        let used = fanned || self.topics[topic].subs > 0 || !self.schedule.is_idle(topic);
         let tenant = self.topics[topic].tenant as usize;
         let idle = &mut self.tenants[tenant].idle;
         idle.unlink_if(&mut self.topics, topic);
-        if unused && !fanned {
+        self.unused.unlink_if(&mut self.topics, topic);
+        if !used {
             idle.push_back(&mut self.topics, topic);
+            self.unused.push_back(&mut self.topics, topic);
         }
     }
 
@@ -333,6 +343,7 @@ impl Broker {
         self.memory.charge(SUB);
         let index = self.peers.add_sub(sub);
         self.peers.subs[index].place = self.topics[topic].join(index);
+        self.topics[topic].subs += 1;
         self.note_idle(topic);
         Ok(self.peers.sub_id(index))
     }
@@ -364,6 +375,7 @@ impl Broker {
             self.expire(job);
         }
         self.update_band();
+        self.retire_some();
     }
 
     /// A reading of the memory pressure, or that nothing was readable. Once per second.
@@ -386,7 +398,8 @@ impl Broker {
 
     /// When the next turn is wanted even if nothing happens: now, while publishes can run.
     pub fn next_deadline(&self) -> Option<Instant> {
-        if self.fan.is_some() || self.schedule.is_runnable() {
+        let retiring = self.bands.band() != Band::Normal && !self.unused.is_empty();
+        if self.fan.is_some() || self.schedule.is_runnable() || retiring {
             return Some(self.now);
         }
         let band = self.bands.deadline(self.memory.bytes(), self.budget());
@@ -422,6 +435,9 @@ impl Broker {
     /// Adds or removes a reason to pause a connection, and tells the host when that changes it.
     fn pause(&mut self, index: u32, reason: u8, on: bool) {
         let conn = &mut self.peers.conns[index];
+        if conn.closing && on {
+            return;
+        }
         let before = conn.paused;
         conn.paused = if on { before | reason } else { before & !reason };
         let after = conn.paused;

@@ -71,11 +71,11 @@ pub struct Gap {
     /// Sequence number of the last lost record.
     pub last: u64,
     /// How many records in `first..=last` were lost; fewer than the span when runs were merged.
-    pub records: u32,
+    pub records: u64,
     /// Where the first of them was lost.
     pub place: Place,
     /// Why the first of them was lost.
     pub reason: Reason,
 }
 
-const _: () = assert!(size_of::<Notice>() <= 40);
+const _: () = assert!(size_of::<Notice>() <= 48);

@@ -19,6 +19,15 @@ pub enum Pipe {
     Single,
 }
 
+/// How a connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Close {
+    /// What waits is sent first.
+    AfterFlush,
+    /// What waits is dropped and counted; only a frame in mid-write is finished.
+    Now,
+}
+
 /// Why reading from a connection is paused; bits, since both can hold.
 pub(crate) const PAUSE_PARKED: u8 = 1;
 pub(crate) const PAUSE_CONTROL: u8 = 2;
@@ -50,7 +59,7 @@ pub(crate) struct Outlet {
     /// Its connection's, so that a write need not look there.
     pub(crate) tenant: u32,
     /// Its connection is closing: the flushed notice is due when all is written.
-    pub(crate) closing: bool,
+    pub(crate) closing: Option<Close>,
     pub(crate) pipe: Pipe,
     pub(crate) ring: Ring,
     /// Data waiting behind the mark, and data that is taken.
@@ -146,7 +155,7 @@ impl Outlet {
         Self {
             conn,
             tenant,
-            closing: false,
+            closing: None,
             pipe,
             ring: Ring::default(),
             waiting: Load::default(),

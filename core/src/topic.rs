@@ -17,14 +17,22 @@ pub(crate) struct Topic {
     pub(crate) audience: Vec<u32>,
     /// `block` subscriptions at their limit; the topic accepts no batch while there is one.
     pub(crate) holding: u32,
+    /// Subscriptions that name it, also those that left and still have slots.
+    pub(crate) subs: u32,
     pub(crate) books: TopicBooks,
     idle: Link,
+    unused: Link,
 }
 
+/// Topics of one tenant that nobody uses.
 #[derive(Debug)]
 pub(crate) struct Idle;
+/// Topics of all tenants that nobody uses.
+#[derive(Debug)]
+pub(crate) struct Unused;
 
 node!(Idle, Topic, idle);
+node!(Unused, Topic, unused);
 
 /// Bytes charged for a topic, its lane and its audience, besides its name.
 pub(crate) const TOPIC: u64 = 384;
@@ -40,8 +48,10 @@ impl Topic {
             next: 1,
             audience: Vec::new(),
             holding: 0,
+            subs: 0,
             books: TopicBooks::default(),
             idle: Link::default(),
+            unused: Link::default(),
         }
     }
 

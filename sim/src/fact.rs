@@ -86,7 +86,7 @@ impl Fact {
             Self::Failed(p, why) => publish(7, &p, cell(why), 0),
             Self::Gap(sub, gap) => {
                 let why = (gap.place as u64) << 8 | gap.reason as u64;
-                [8, sub.into(), gap.first, gap.last, gap.records.into(), why, 0]
+                [8, sub.into(), gap.first, gap.last, gap.records, why, 0]
             }
             Self::GapTold(sub, records, first, last) => {
                 [9, sub.into(), first, last, records.into(), 0, 0]

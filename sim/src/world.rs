@@ -502,7 +502,7 @@ impl<'a> World<'a> {
             length: HEADER,
             topic: index(sink.spec.topic),
             publisher: GAP,
-            records: gap.records,
+            records: u32::try_from(gap.records).expect("no run publishes 2^32 records"),
             number: gap.first,
             at: gap.last,
         };

@@ -190,8 +190,11 @@ impl Broker {
             let holding = own.filter(|(_, sub)| sub.holds).count() as u64;
             same("topic: block subscriptions at their limit", topic.holding.into(), holding)?;
             let fanned = self.fan.as_ref().is_some_and(|fan| fan.topic == index);
-            let unused = topic.audience.is_empty() && self.schedule.is_idle(index) && !fanned;
+            let named = self.peers.subs.iter().filter(|(_, sub)| sub.topic == index).count();
+            same("topic: subscriptions", topic.subs.into(), named as u64)?;
+            let unused = named == 0 && self.schedule.is_idle(index) && !fanned;
             same("topic: unused ones can make way", topic.is_idle().into(), unused.into())?;
+            same("topic: no lag when unused", (unused && !topic.books.lag.is_zero()).into(), 0)?;
         }
         Ok(())
     }

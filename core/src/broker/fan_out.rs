@@ -248,9 +248,8 @@ impl Broker {
         if sub.stage != Stage::Live {
             return;
         }
-        let records = u32::try_from(tally.records).expect("a batch has at most 4096 records");
         let last = first + tally.records - 1;
-        sub.gaps.add(Gap { first, last, records, place, reason });
+        sub.gaps.add(Gap { first, last, records: tally.records, place, reason });
     }
 
     /// Keeps the topic's count of full `block` subscriptions true.

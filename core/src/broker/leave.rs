@@ -61,13 +61,15 @@ impl Broker {
         if let Some(fan) = fan {
             fan.served = served;
         }
-        self.note_idle(topic);
     }
 
     /// Frees a subscription that has left once no slot names it.
     pub(super) fn free_sub(&mut self, index: u32) {
+        let topic = self.peers.subs[index].topic;
         if self.peers.free_sub(index) {
             self.memory.discharge(SUB);
+            self.topics[topic].subs -= 1;
+            self.note_idle(topic);
         }
     }
 
@@ -121,7 +123,7 @@ impl Broker {
         for _ in 0..self.peers.conns[index].outlets.len() {
             let outlet = next.expect("the list is as long as it says");
             self.detach_all(outlet);
-            self.peers.outlets[outlet].closing = true;
+            self.peers.outlets[outlet].closing = Some(how);
             let lane = if how == Close::Now { Lane::First } else { Lane::InLine };
             if how == Close::Now {
                 self.drop_waiting(outlet);
@@ -204,7 +206,7 @@ impl Broker {
     }
 
     /// Drops what is not taken, newest first.
-    fn drop_waiting(&mut self, outlet: u32) {
+    pub(super) fn drop_waiting(&mut self, outlet: u32) {
         loop {
             let ring = &mut self.peers.outlets[outlet].ring;
             if ring.mark() == ring.end() {

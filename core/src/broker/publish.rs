@@ -55,6 +55,9 @@ impl Broker {
             return Some(Refusal::never(Place::Table, Reason::NotAllowed));
         }
         let bytes = message.frame.len() as u64;
+        if bytes == 0 {
+            return Some(Refusal::never(Place::Admission, Reason::NotAllowed));
+        }
         let fits = bytes <= self.limits.max_frame_bytes
             && (1..=MAX_RECORDS).contains(&message.records)
             && self.admission.can_ever_fit(cost(bytes, u64::from(message.records)));

@@ -3,6 +3,7 @@ use crate::verdict::Verdict;
 use alloc::format;
 use alloc::string::String;
 
+mod edges;
 mod fairness;
 mod publishing;
 mod random;
@@ -347,7 +348,8 @@ fn an_oversize_publish_is_refused_at_once_and_takes_nothing() {
     let never = Refusal::never(Place::Admission, Reason::Oversize);
     assert_eq!(bench.publish(source, topic, (1 << 20) + 1), Verdict::Shed(never));
     for records in [0, 4097] {
-        let message = Message { frame: Bytes::new(), records, ack: Ack::Wait, except: None };
+        let message =
+            Message { frame: Bytes::from_static(b"x"), records, ack: Ack::Wait, except: None };
         assert_eq!(bench.broker.publish(source, topic, message), Verdict::Refused(never));
     }
     assert!(bench.broker.room(source, 1, 17 << 20).is_err());

@@ -1,6 +1,6 @@
 //! From queues to transports: checkpoint 6. Offers, their frames, and settling them.
 
-use super::{Broker, Lane, Offer};
+use super::{Broker, Close, Lane, Offer};
 use crate::id::OutletId;
 use crate::ledger::{Page, Tally};
 use crate::memory::Memory;
@@ -123,7 +123,8 @@ impl Broker {
             offered.bytes += self.frame_len(message) - out;
             offered.firsts += 1;
         }
-        let mut room = self.limits.offer_batches;
+        let more_firsts = outlet.write.first_at(offered.firsts).is_some();
+        let mut room = if more_firsts { 0 } else { self.limits.offer_batches };
         while room > 0 && offered.bytes < self.limits.offer_bytes {
             match self.take_lines(index, &mut offered, &mut room) {
                 Taken::All => break,
@@ -245,7 +246,7 @@ impl Broker {
         if outlet.write.control_full {
             self.note_control(index);
         }
-        if closing {
+        if closing.is_some() {
             self.note_flushed(conn);
         }
     }
@@ -365,6 +366,9 @@ impl Broker {
             }
             outlet.waiting.add(cost);
             sub.waiting.add(cost);
+        }
+        if self.peers.outlets[index].closing == Some(Close::Now) {
+            self.drop_waiting(index);
         }
     }
 

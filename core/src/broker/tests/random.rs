@@ -443,7 +443,7 @@ impl Pair {
                 Effect::Notice(Notice::Gap { sub, gap }) => {
                     count("gap told");
                     let told = self.told.entry(sub).or_default();
-                    let merged = u64::from(gap.records) < gap.last - gap.first + 1;
+                    let merged = gap.records < gap.last - gap.first + 1;
                     assert!(!merged, "runs merge only beyond 32");
                     told.extend(gap.first..=gap.last);
                 }
