@@ -78,13 +78,18 @@ impl Memory {
     }
 
     /// Gives one reference back; the last one frees the frame.
+    #[inline]
     pub(crate) fn release(&mut self, message: u32) {
         let held = &mut self.held[message];
         held.refs -= 1;
         if held.refs == 0 {
-            self.bytes -= held.cost;
-            self.held.remove(message);
+            self.free(message);
         }
+    }
+
+    #[cold]
+    fn free(&mut self, message: u32) {
+        self.bytes -= self.held.remove(message).cost;
     }
 
     /// Every message with its references. For checks.

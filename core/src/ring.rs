@@ -109,6 +109,7 @@ impl Ring {
     }
 
     /// Removes the first slot.
+    #[inline]
     pub(crate) fn pop(&mut self) -> Option<Slot> {
         let slot = self.slots.pop_front()?;
         self.base += 1;
@@ -117,7 +118,10 @@ impl Ring {
             self.dead -= 1;
         }
         if self.slots.is_empty() {
-            self.shrink();
+            self.emptied += 1;
+            if self.emptied == SHRINK_AFTER {
+                self.shrink();
+            }
         }
         Some(slot)
     }
@@ -190,11 +194,8 @@ impl Ring {
     }
 
     /// Gives memory back when the ring has long been much smaller than its capacity.
+    #[cold]
     fn shrink(&mut self) {
-        self.emptied += 1;
-        if self.emptied < SHRINK_AFTER {
-            return;
-        }
         if self.peak * 4 < self.slots.capacity() {
             self.slots.shrink_to((self.peak * 2).max(LEAST));
         }

@@ -5,7 +5,9 @@ use crate::id::OutletId;
 use crate::ledger::{Page, Tally};
 use crate::memory::Memory;
 use crate::notice::Notice;
-use crate::peers::{Outlet, Peers, SLOT, Stage};
+use crate::peers::{Outlet, Peers, SLOT, Stage, Sub};
+use crate::slab::Slab;
+use crate::topic::Topic;
 use crate::verdict::{Place, Reason, Refusal};
 use crate::writer::{Offered, Progress, State};
 use bytes::Bytes;
@@ -68,6 +70,33 @@ impl<'a> Iterator for Frames<'a> {
         }
         None
     }
+}
+
+/// The tables that a finished slot is counted in.
+type Tables<'a> = (&'a mut Outlet, &'a mut Memory, &'a mut Slab<Sub>, &'a mut Slab<Topic>);
+
+/// The front slot is delivered. True when its subscription needs a look.
+#[inline(always)]
+fn finish_slot(
+    (outlet, memory, subs, topics): Tables<'_>,
+    (cost, tally): (u64, Tally),
+    delivered: &mut Tally,
+) -> bool {
+    let slot = outlet.ring.pop().expect("a taken slot is in the ring");
+    memory.discharge(SLOT);
+    memory.release(slot.message);
+    if slot.is_control() {
+        outlet.write.control -= cost;
+        return false;
+    }
+    outlet.taken.remove(cost);
+    let sub = &mut subs[slot.sub];
+    sub.taken.remove(cost);
+    sub.slots -= 1;
+    sub.books.deliver(tally);
+    topics[sub.topic].books.deliver(tally);
+    *delivered += tally;
+    sub.holds || sub.stage != Stage::Live || !sub.gaps.is_empty()
 }
 
 fn tail(frame: &Bytes, out: u64) -> &[u8] {
@@ -221,21 +250,32 @@ impl Broker {
         assert!(write.state == State::Offered, "an offer is settled once");
         let Offered { firsts, bytes: most } = write.offered;
         assert!(bytes <= most, "no transport accepts more than it is offered");
-        let mut accepted = bytes;
+        let begun = outlet.write.begun.is_some();
         let mut delivered = Tally::ZERO;
-        let begun = outlet.write.out(Lane::InLine) > 0;
-        let mut whole = !begun || self.finish_lines(index, 1, (&mut accepted, &mut delivered));
-        for _ in 0..firsts {
-            whole = whole && self.finish_first(index, &mut accepted);
-        }
-        whole = whole && self.finish_lines(index, u32::MAX, (&mut accepted, &mut delivered));
-        if !whole {
-            self.give_back(index);
+        if bytes == most && firsts == 0 && !begun {
+            while let Finished::Look(sub) = self.finish_all(index, &mut delivered) {
+                self.after_delivery(sub);
+            }
+        } else {
+            self.sent_in_part(index, firsts, (&mut { bytes }, &mut delivered));
         }
         let outlet = &mut self.peers.outlets[index];
         outlet.write.refusing = bytes < most;
         self.ledger.delivered(outlet.tenant, delivered);
         self.settled(index, bytes);
+    }
+
+    /// The transport accepted some bytes of the offer, or there is more in it than whole slots.
+    fn sent_in_part(&mut self, index: u32, firsts: u32, (accepted, delivered): Spent<'_>) {
+        let begun = self.peers.outlets[index].write.out(Lane::InLine) > 0;
+        let mut whole = !begun || self.finish_lines(index, 1, (accepted, delivered));
+        for _ in 0..firsts {
+            whole = whole && self.finish_first(index, accepted);
+        }
+        whole = whole && self.finish_lines(index, u32::MAX, (accepted, delivered));
+        if !whole {
+            self.give_back(index);
+        }
     }
 
     /// An outlet's turn is over.
@@ -300,21 +340,27 @@ impl Broker {
             if outlet.write.spend(Lane::InLine, frame, accepted) != Progress::Finished {
                 return Finished::Short;
             }
-            outlet.ring.pop();
-            memory.discharge(SLOT);
-            memory.release(slot.message);
-            if slot.is_control() {
-                outlet.write.control -= cost;
+            if finish_slot((outlet, memory, subs, topics), (cost, tally), delivered) {
+                return Finished::Look(slot.sub);
+            }
+        }
+        Finished::All
+    }
+
+    /// All that is taken was accepted. The same, until a subscription needs a look.
+    fn finish_all(&mut self, index: u32, delivered: &mut Tally) -> Finished {
+        let Self { memory, peers: Peers { outlets, subs, .. }, topics, .. } = self;
+        let outlet = &mut outlets[index];
+        while outlet.ring.taken() > 0 {
+            let slot = outlet.ring.front().expect("a taken slot is in the ring");
+            if slot.is_tombstone() {
+                outlet.ring.pop();
+                memory.discharge(SLOT);
                 continue;
             }
-            outlet.taken.remove(cost);
-            let sub = &mut subs[slot.sub];
-            sub.taken.remove(cost);
-            sub.slots -= 1;
-            sub.books.deliver(tally);
-            topics[sub.topic].books.deliver(tally);
-            *delivered += tally;
-            if sub.holds || sub.stage != Stage::Live || !sub.gaps.is_empty() {
+            let held = memory.get(slot.message);
+            let price = (held.cost, held.tally);
+            if finish_slot((outlet, memory, subs, topics), price, delivered) {
                 return Finished::Look(slot.sub);
             }
         }
