@@ -102,6 +102,11 @@ pub(crate) const fn holds(waiting: Load, taken: Load, limit: Load) -> bool {
     load.batches >= limit.batches || load.bytes >= limit.bytes
 }
 
+/// Whether a subscription that is catching up has enough to write: half of its limit.
+pub(crate) const fn has_half(load: Load, limit: Load) -> bool {
+    load.batches > limit.batches / 2 || load.bytes > limit.bytes / 2
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

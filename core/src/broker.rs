@@ -7,24 +7,25 @@
 
 use crate::admission::Admission;
 use crate::egress::Egress;
-use crate::id::{ConnId, OutletId, SubId, TenantId, TopicId};
-use crate::lag::Load;
+use crate::id::{ConnId, OutletId, TenantId};
 use crate::lease::Permit;
-use crate::ledger::{Books, Ledger, SubBooks, Tally, TopicBooks};
+use crate::ledger::{Books, Ledger, Tally};
 use crate::limits::Limits;
 use crate::list::List;
 use crate::memory::Memory;
 use crate::names::Names;
 use crate::notice::Notice;
-use crate::peers::{CONN, Conn, OUTLET, Outlet, PAUSE_CONTROL, Peers, SUB, Sub};
+use crate::peers::{Behind, CONN, Conn, OUTLET, Outlet, PAUSE_CONTROL, Peers};
 pub use crate::peers::{Close, Pipe};
-use crate::pressure::{Controller, Factor, Sample};
+use crate::pressure::{Controller, Sample};
 use crate::rand::Rand;
+use crate::replay::Start;
 use crate::schedule::Schedule;
 use crate::shed::{Band, Bands};
 use crate::slab::Slab;
 use crate::time::Instant;
-use crate::topic::{Idle, TOPIC, Topic, Unused};
+use crate::timer::Timers;
+use crate::topic::{Idle, Retained, Topic, Unused};
 use crate::verdict::{Ack, Place, Policy, Reason, Refusal};
 pub use crate::writer::Lane;
 use alloc::collections::VecDeque;
@@ -32,13 +33,17 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use core::time::Duration;
 
+mod catch_up;
 #[cfg(any(test, feature = "check"))]
 mod check;
 mod fan_out;
+mod join;
 mod leave;
+mod look;
 mod publish;
 #[cfg(test)]
 mod tests;
+mod topics;
 mod write;
 
 pub use write::Frames;
@@ -65,12 +70,14 @@ pub struct Wish {
     pub batches: u32,
     /// At most this many bytes waiting; single outlets only.
     pub bytes: u64,
+    /// With which batch it starts.
+    pub start: Start,
 }
 
 impl Wish {
-    /// This policy, with the server's limits.
+    /// This policy, with the server's limits, from the next batch on.
     pub const fn policy(policy: Policy) -> Self {
-        Self { policy, batches: 0, bytes: 0 }
+        Self { policy, batches: 0, bytes: 0, start: Start::Tail }
     }
 }
 
@@ -152,6 +159,10 @@ pub struct Broker {
     topics: Slab<Topic>,
     /// Topics of all tenants that nobody uses, longest unused first.
     unused: List<Unused>,
+    /// Topics with a log, longest silent first.
+    retained: Timers<Retained>,
+    /// Subscriptions that are catching up and may have room.
+    behind: List<Behind>,
     peers: Peers,
     memory: Memory,
     ledger: Ledger,
@@ -165,8 +176,6 @@ pub struct Broker {
     notices: VecDeque<Notice>,
 }
 
-/// The most unused topics that one turn removes.
-const RETIRED_PER_TURN: u32 = 64;
 /// The most tenants of a shard; their books are the largest fixed part.
 const MAX_TENANTS: usize = 10_000;
 
@@ -186,6 +195,8 @@ impl Broker {
             tenants: Vec::new(),
             topics: Slab::default(),
             unused: List::default(),
+            retained: Timers::new(Duration::from_millis(limits.retention_ms)),
+            behind: List::default(),
             peers: Peers::default(),
             memory: Memory::default(),
             ledger: Ledger::default(),
@@ -236,133 +247,6 @@ impl Broker {
         self.memory.charge(OUTLET);
         Ok(self.peers.add_outlet(conn.index, pipe))
     }
-
-    /// The topic of this name, made if it is new. Resolve once, then use the id: it stays good
-    /// while the topic has subscriptions or jobs; later it may answer `Gone`. At `max_topics` the
-    /// tenant's longest unused topic makes way. Cost: O(log topics).
-    pub fn topic(&mut self, tenant: TenantId, name: &str) -> Result<TopicId, Refusal> {
-        let index = self.tenant_index(tenant)?;
-        if let Some(topic) = self.find_topic(tenant, name) {
-            self.note_idle(topic.index);
-            return Ok(topic);
-        }
-        let owner = &self.tenants[index as usize];
-        if u64::from(owner.topics) >= self.limits.max_topics {
-            let full = Refusal::after(Place::Table, Reason::Limit, 1_000);
-            self.retire_topic(owner.idle.front().ok_or(full)?);
-        }
-        let topic = Topic::new(index, name, self.epochs.bits());
-        self.memory.charge(TOPIC + name.len() as u64);
-        let (topic, generation) = self.topics.insert(topic);
-        let lane = self.schedule.add_lane(index);
-        debug_assert_eq!(lane, topic, "topics and lanes have the same indices");
-        let tenant = &mut self.tenants[index as usize];
-        tenant.topics += 1;
-        tenant.names.insert(name.into(), topic);
-        tenant.idle.push_back(&mut self.topics, topic);
-        self.unused.push_back(&mut self.topics, topic);
-        Ok(TopicId { index: topic, generation })
-    }
-
-    /// The topic of this name, if it exists. Cost: O(log topics).
-    pub fn find_topic(&self, tenant: TenantId, name: &str) -> Option<TopicId> {
-        let index = self.tenants.get(tenant.index as usize)?.names.get(name)?;
-        Some(TopicId { index, generation: self.topics.generation(index) })
-    }
-
-    /// Removes a topic that nobody uses.
-    fn retire_topic(&mut self, index: u32) {
-        let owner = &mut self.tenants[self.topics[index].tenant as usize];
-        owner.idle.unlink(&mut self.topics, index);
-        self.unused.unlink(&mut self.topics, index);
-        let topic = self.topics.remove(index);
-        owner.names.remove(&topic.name);
-        owner.topics -= 1;
-        self.schedule.remove_lane(index);
-        self.memory.discharge(TOPIC + topic.name.len() as u64);
-    }
-
-    /// Under memory pressure topics that nobody uses go, longest unused first.
-    fn retire_some(&mut self) {
-        for _ in 0..RETIRED_PER_TURN {
-            if self.bands.band() == Band::Normal {
-                return;
-            }
-            let Some(index) = self.unused.front() else { return };
-            self.retire_topic(index);
-            self.update_band();
-        }
-    }
-
-    fn topic_index(&self, id: TopicId) -> Result<u32, Refusal> {
-        self.topics.get(id.index, id.generation).map(|_| id.index).ok_or(Refusal::GONE)
-    }
-
-    /// Keeps the list of unused topics true after `topic` gained or lost a user.
-    fn note_idle(&mut self, topic: u32) {
-        let fanned = self.fan.as_ref().is_some_and(|fan| fan.topic == topic);
-        let used = fanned || self.topics[topic].subs > 0 || !self.schedule.is_idle(topic);
-        let tenant = self.topics[topic].tenant as usize;
-        let idle = &mut self.tenants[tenant].idle;
-        idle.unlink_if(&mut self.topics, topic);
-        self.unused.unlink_if(&mut self.topics, topic);
-        if !used {
-            idle.push_back(&mut self.topics, topic);
-            self.unused.push_back(&mut self.topics, topic);
-        }
-    }
-
-    /// Subscribes, from the next batch on. Cost: O(1).
-    pub fn subscribe(
-        &mut self,
-        outlet: OutletId,
-        topic: TopicId,
-        wish: Wish,
-    ) -> Result<SubId, Refusal> {
-        let pipe = self.peers.outlet(outlet)?;
-        let conn = &self.peers.conns[pipe.conn];
-        let topic = self.topic_index(topic)?;
-        let allowed = match (pipe.pipe, wish.policy) {
-            (Pipe::Shared, Policy::DropNew | Policy::DropOld) => true,
-            (Pipe::Shared, Policy::Block | Policy::Latest) => false,
-            (Pipe::Single, Policy::Block) => self.limits.lossless == 1 && pipe.subs.is_empty(),
-            (Pipe::Single, _) => pipe.subs.is_empty(),
-        };
-        if conn.closing {
-            return Err(Refusal::never(Place::Table, Reason::Closed));
-        }
-        if !allowed || self.topics[topic].tenant != conn.tenant {
-            return Err(Refusal::never(Place::Backlog, Reason::NotAllowed));
-        }
-        if u64::from(self.peers.subs.len()) >= self.limits.max_subscriptions {
-            return Err(Refusal::after(Place::Table, Reason::Limit, 1_000));
-        }
-        let limit = self.limit_of(pipe.pipe, wish);
-        let mut sub = Sub::new(outlet.index, topic, wish.policy, limit);
-        sub.start = self.topics[topic].next;
-        self.memory.charge(SUB);
-        let index = self.peers.add_sub(sub);
-        self.peers.subs[index].place = self.topics[topic].join(index);
-        self.topics[topic].subs += 1;
-        self.note_idle(topic);
-        Ok(self.peers.sub_id(index))
-    }
-
-    fn limit_of(&self, pipe: Pipe, wish: Wish) -> Load {
-        let least = |wished: u64, most: u64| if wished == 0 { most } else { wished.min(most) };
-        match (pipe, wish.policy) {
-            (Pipe::Shared, _) => Load { batches: u32::MAX, bytes: self.limits.high_water_bytes },
-            (Pipe::Single, Policy::Latest) => Load { batches: 1, bytes: u64::MAX },
-            (Pipe::Single, _) => Load {
-                batches: u32::try_from(least(
-                    wish.batches.into(),
-                    self.limits.subscription_batches,
-                ))
-                .expect("the range is below 32 bits"),
-                bytes: least(wish.bytes, self.limits.subscription_bytes),
-            },
-        }
-    }
 }
 
 /// Events.
@@ -374,6 +258,7 @@ impl Broker {
         while let Some(job) = self.schedule.due(now) {
             self.expire(job);
         }
+        self.forget_due();
         self.update_band();
         self.retire_some();
     }
@@ -399,11 +284,15 @@ impl Broker {
     /// When the next turn is wanted even if nothing happens: now, while publishes can run.
     pub fn next_deadline(&self) -> Option<Instant> {
         let retiring = self.bands.band() != Band::Normal && !self.unused.is_empty();
-        if self.fan.is_some() || self.schedule.is_runnable() || retiring {
+        let working = self.fan.is_some() || self.schedule.is_runnable() || !self.behind.is_empty();
+        if working || retiring {
             return Some(self.now);
         }
         let band = self.bands.deadline(self.memory.bytes(), self.budget());
-        [self.schedule.next_deadline(), band].into_iter().flatten().min()
+        [self.schedule.next_deadline(), self.retained.next(&self.topics), band]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// The next thing for the host to do; `None` ends the turn. Notices come before offers, so that
@@ -462,91 +351,5 @@ impl Broker {
         let is_full = |outlet: u32| outlets[outlet].write.control_full;
         let any = full || self.peers.conns[conn].outlets.iter(outlets).any(is_full);
         self.pause(conn, PAUSE_CONTROL, any);
-    }
-}
-
-/// Looks. They change nothing.
-impl Broker {
-    /// The time of the last [`advance`](Self::advance).
-    pub const fn now(&self) -> Instant {
-        self.now
-    }
-
-    /// The limits in force.
-    pub const fn limits(&self) -> &Limits {
-        &self.limits
-    }
-
-    /// The shard's books.
-    pub const fn ledger(&self) -> &Books {
-        &self.ledger.shard
-    }
-
-    /// One tenant's books.
-    pub fn tenant_books(&self, tenant: TenantId) -> Option<&Books> {
-        self.ledger.tenants.get(tenant.index as usize)
-    }
-
-    /// One topic's totals since it was made.
-    pub fn topic_books(&self, topic: TopicId) -> Option<TopicBooks> {
-        self.topics.get(topic.index, topic.generation).map(|topic| topic.books)
-    }
-
-    /// The random number that tells this topic from an earlier one of its name.
-    pub fn topic_epoch(&self, topic: TopicId) -> Option<u64> {
-        self.topics.get(topic.index, topic.generation).map(|topic| topic.epoch)
-    }
-
-    /// One subscription's totals.
-    pub fn sub_books(&self, sub: SubId) -> Option<SubBooks> {
-        self.peers.sub(sub).ok().map(|sub| sub.books)
-    }
-
-    /// Subscriptions of a topic.
-    pub fn audience(&self, topic: TopicId) -> Option<u32> {
-        self.topics.get(topic.index, topic.generation).map(Topic::audience_len)
-    }
-
-    /// What waits in an outlet.
-    pub fn backlog(&self, outlet: OutletId) -> Option<Backlog> {
-        let outlet = self.peers.outlet(outlet).ok()?;
-        let Load { batches, bytes } = outlet.waiting;
-        Some(Backlog { batches, bytes, refusing: outlet.write.refusing })
-    }
-
-    /// Whether nothing further should be read from a connection. Hosts that handle several
-    /// commands per turn ask between two of them.
-    pub fn is_paused(&self, conn: ConnId) -> bool {
-        self.peers.conn(conn).is_ok_and(|conn| conn.paused != 0)
-    }
-
-    /// Connections and subscriptions held.
-    pub fn counts(&self) -> (u32, u32) {
-        (self.peers.conns.len(), self.peers.subs.len())
-    }
-
-    /// The memory band in force.
-    pub const fn band(&self) -> Band {
-        self.bands.band()
-    }
-
-    /// The pressure factor on the memory budget.
-    pub const fn factor(&self) -> Factor {
-        self.pressure.factor()
-    }
-
-    /// Bytes held now: messages once, queue slots, table entries.
-    pub const fn held(&self) -> u64 {
-        self.memory.bytes()
-    }
-
-    /// In-flight publish bytes (checkpoint 3).
-    pub const fn inflight(&self) -> u64 {
-        self.admission.used()
-    }
-
-    /// Publish jobs queued (checkpoint 4), and publishes parked.
-    pub const fn jobs(&self) -> (u32, u32) {
-        self.schedule.counts()
     }
 }

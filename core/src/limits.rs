@@ -155,6 +155,12 @@ limits! {
         "How long a publish that asked to wait may be parked before it is refused."
     quantum_bytes "bytes" KIB, 64 * MIB, 64 * KIB;
         "Publish cost a tenant of weight 1 may run per turn of the fair rotation."
+    retention_bytes "bytes" KIB, 1 << 40, MIB;
+        "Bytes of a topic kept for subscriptions that start in the past."
+    retention_ms "milliseconds" 1, 30 * 86_400_000, 3_600_000;
+        "How long a topic keeps a record for subscriptions that start in the past."
+    retention_records "records" 0, 1 << 24, 0;
+        "Records of a topic kept for subscriptions that start in the past; 0 keeps none."
     subscription_batches "batches" 1, 1 << 20, 512;
         "Batches that may wait for one subscription with an outlet of its own."
     subscription_bytes "bytes" KIB, 1 << 40, 256 * MIB;

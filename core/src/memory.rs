@@ -23,6 +23,8 @@ pub(crate) struct Held {
     pub(crate) cost: u64,
     /// Sequence number of its first record; zero for control and before it is sequenced.
     pub(crate) first: u64,
+    /// Bytes that its topic had sequenced before it.
+    pub(crate) offset: u64,
     /// When it was admitted.
     pub(crate) at: Instant,
     /// Invariant: the number of slots, jobs and control queues that name it.
@@ -58,15 +60,17 @@ impl Memory {
         let cost = cost(bytes, records);
         self.bytes += cost;
         let tally = Tally { records, bytes };
-        self.held.insert(Held { frame, tally, cost, first: 0, at: now, refs: 1 }).0
+        self.held.insert(Held { frame, tally, cost, first: 0, offset: 0, at: now, refs: 1 }).0
     }
 
     pub(crate) fn get(&self, message: u32) -> &Held {
         &self.held[message]
     }
 
-    pub(crate) fn sequence(&mut self, message: u32, first: u64) {
-        self.held[message].first = first;
+    /// A batch got its place in its topic.
+    pub(crate) fn sequence(&mut self, message: u32, first: u64, offset: u64) {
+        let held = &mut self.held[message];
+        (held.first, held.offset) = (first, offset);
     }
 
     pub(crate) fn admit(&mut self, message: u32, now: Instant) {

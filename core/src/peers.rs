@@ -67,6 +67,8 @@ pub(crate) struct Outlet {
     pub(crate) taken: Load,
     pub(crate) write: Write,
     pub(crate) subs: List<OfOutlet>,
+    /// Subscriptions that are catching up and have half of their limit queued.
+    pub(crate) stalled: List<Behind>,
     /// Subscriptions with untold gaps and nothing waiting.
     pub(crate) due: List<Due>,
     pub(crate) ready: Link,
@@ -78,12 +80,16 @@ pub(crate) struct Outlet {
 pub(crate) struct Sub {
     pub(crate) outlet: u32,
     pub(crate) topic: u32,
-    /// The first sequence number it gets.
+    /// The first sequence number it gets; while it is behind, the next one.
     pub(crate) start: u64,
+    /// While it is behind: the bytes of its topic before that one.
+    pub(crate) passed: u64,
     /// Where it is in the topic's audience.
     pub(crate) place: u32,
     pub(crate) policy: Policy,
     pub(crate) stage: Stage,
+    /// In its outlet's list of stalled ones.
+    pub(crate) stalled: bool,
     /// Counted in its topic's `holding`.
     pub(crate) holds: bool,
     pub(crate) waiting: Load,
@@ -95,6 +101,7 @@ pub(crate) struct Sub {
     pub(crate) gaps: Gaps,
     of_outlet: Link,
     due: Link,
+    behind: Link,
 }
 
 /// A subscription's life.
@@ -102,6 +109,8 @@ pub(crate) struct Sub {
 pub(crate) enum Stage {
     /// In the audience.
     Live,
+    /// Catching up with its topic; not in the audience yet.
+    Behind,
     /// Out of the audience; what is queued is still delivered.
     Draining,
     /// Its slots from this ring position on are dead.
@@ -117,6 +126,10 @@ pub(crate) struct OfSource;
 pub(crate) struct OfOutlet;
 #[derive(Debug)]
 pub(crate) struct Due;
+/// Subscriptions that are catching up: those that may have room, and those of an outlet that have
+/// none.
+#[derive(Debug)]
+pub(crate) struct Behind;
 #[derive(Debug)]
 pub(crate) struct Untold;
 /// Outlets that have something to write; the two lists of checkpoint 6 share one link.
@@ -126,6 +139,7 @@ pub(crate) struct Ready;
 node!(OfConn, Outlet, of_conn);
 node!(OfOutlet, Sub, of_outlet);
 node!(Due, Sub, due);
+node!(Behind, Sub, behind);
 node!(Untold, Conn, untold);
 node!(Ready, Outlet, ready);
 
@@ -162,6 +176,7 @@ impl Outlet {
             taken: Load::default(),
             write: Write::default(),
             subs: List::default(),
+            stalled: List::default(),
             due: List::default(),
             ready: Link::default(),
             of_conn: Link::default(),
@@ -180,9 +195,11 @@ impl Sub {
             outlet,
             topic,
             start: 0,
+            passed: 0,
             place: NONE,
             policy,
             stage: Stage::Live,
+            stalled: false,
             holds: false,
             waiting: Load::default(),
             taken: Load::default(),
@@ -192,7 +209,13 @@ impl Sub {
             gaps: Gaps::default(),
             of_outlet: Link::default(),
             due: Link::default(),
+            behind: Link::default(),
         }
+    }
+
+    /// Whether it gets records of its topic: now, or once it caught up.
+    pub(crate) const fn is_active(&self) -> bool {
+        matches!(self.stage, Stage::Live | Stage::Behind)
     }
 
     /// Whether nothing of it is queued or taken.
@@ -238,7 +261,7 @@ impl Peers {
     /// A subscription that has not left.
     pub(crate) fn sub(&self, id: SubId) -> Result<&Sub, Refusal> {
         let sub = self.subs.get(id.index, id.generation).ok_or(Refusal::GONE)?;
-        if sub.stage == Stage::Live { Ok(sub) } else { Err(Refusal::GONE) }
+        if sub.is_active() { Ok(sub) } else { Err(Refusal::GONE) }
     }
 
     pub(crate) fn conn_id(&self, index: u32) -> ConnId {
@@ -276,7 +299,7 @@ impl Peers {
     /// Frees a subscription that has left and that no slot names any more.
     pub(crate) fn free_sub(&mut self, index: u32) -> bool {
         let sub = &self.subs[index];
-        if sub.stage == Stage::Live || sub.slots > 0 {
+        if sub.is_active() || sub.slots > 0 {
             return false;
         }
         let outlet = sub.outlet;

@@ -49,6 +49,11 @@ impl<K> Timers<K> {
         self.list.unlink_if(slab, index);
     }
 
+    /// The value whose timer ends first.
+    pub const fn front(&self) -> Option<u32> {
+        self.list.front()
+    }
+
     /// The next deadline.
     pub fn next<T: Timed<K>>(&self, slab: &Slab<T>) -> Option<Instant> {
         self.list.front().map(|index| slab[index].deadline())

@@ -2,6 +2,9 @@
 
 use crate::ledger::TopicBooks;
 use crate::list::{Link, node};
+use crate::replay::Log;
+use crate::time::Instant;
+use crate::timer::Timed;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -20,6 +23,10 @@ pub(crate) struct Topic {
     /// Subscriptions that name it, also those that left and still have slots.
     pub(crate) subs: u32,
     pub(crate) books: TopicBooks,
+    /// Its newest batches, for subscriptions that start in the past.
+    pub(crate) log: Log,
+    retained: Link,
+    forget_at: Instant,
     idle: Link,
     unused: Link,
 }
@@ -31,8 +38,22 @@ pub(crate) struct Idle;
 #[derive(Debug)]
 pub(crate) struct Unused;
 
+/// Topics with a log, longest silent first.
+#[derive(Debug)]
+pub(crate) struct Retained;
+
 node!(Idle, Topic, idle);
+node!(Retained, Topic, retained);
 node!(Unused, Topic, unused);
+
+impl Timed<Retained> for Topic {
+    fn deadline(&self) -> Instant {
+        self.forget_at
+    }
+    fn set_deadline(&mut self, at: Instant) {
+        self.forget_at = at;
+    }
+}
 
 /// Bytes charged for a topic, its lane and its audience, besides its name.
 pub(crate) const TOPIC: u64 = 384;
@@ -50,6 +71,9 @@ impl Topic {
             holding: 0,
             subs: 0,
             books: TopicBooks::default(),
+            log: Log::default(),
+            retained: Link::default(),
+            forget_at: Instant::NEVER,
             idle: Link::default(),
             unused: Link::default(),
         }
@@ -60,6 +84,11 @@ impl Topic {
         let first = self.next;
         self.next += records;
         first
+    }
+
+    /// Whether a subscription names it or its log holds something.
+    pub(crate) fn is_used(&self) -> bool {
+        self.subs > 0 || !self.log.is_empty()
     }
 
     #[cfg(any(test, feature = "check"))]

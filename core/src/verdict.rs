@@ -70,17 +70,25 @@ pub enum Reason {
     Pressure,
     /// The publish queue is full.
     QueueFull,
+    /// The topic's replay log no longer held it.
+    Retention,
     /// The memory band `saturated`.
     Saturated,
     /// The memory band `severe`: more than a sixteenth full.
     Severe,
+    /// The shard is shutting down.
+    Shutdown,
+    /// At its limit for `slow_consumer_after_ms`, and its transport took no byte.
+    SlowConsumer,
+    /// Waited too long in a queue that did not drain.
+    Stale,
     /// Pushed out for a tenant below its guarantee, by one above it.
     TenantShare,
 }
 
 impl Reason {
     /// Every reason, in ledger order.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 21] = [
         Self::Busy,
         Self::BytesShard,
         Self::BytesTenant,
@@ -95,8 +103,12 @@ impl Reason {
         Self::Oversize,
         Self::Pressure,
         Self::QueueFull,
+        Self::Retention,
         Self::Saturated,
         Self::Severe,
+        Self::Shutdown,
+        Self::SlowConsumer,
+        Self::Stale,
         Self::TenantShare,
     ];
 
@@ -117,8 +129,12 @@ impl Reason {
             Self::Oversize => "oversize",
             Self::Pressure => "pressure",
             Self::QueueFull => "queue_full",
+            Self::Retention => "retention",
             Self::Saturated => "saturated",
             Self::Severe => "severe",
+            Self::Shutdown => "shutdown",
+            Self::SlowConsumer => "slow_consumer",
+            Self::Stale => "stale",
             Self::TenantShare => "tenant_share",
         }
     }

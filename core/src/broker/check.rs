@@ -1,12 +1,12 @@
 //! Recounts everything and compares it with what is kept. For tests and the simulator.
 
 use super::Broker;
-use crate::backlog::holds;
+use crate::backlog::{has_half, holds};
 use crate::lag::Load;
 use crate::ledger::{Books, Broken, Tally, same, same_tally};
 use crate::peers::{CONN, OUTLET, PAUSE_PARKED, SLOT, SUB, Stage};
 use crate::slab::NONE;
-use crate::topic::TOPIC;
+use crate::topic::{TOPIC, Topic};
 use crate::verdict::Policy;
 use crate::writer::State;
 use alloc::collections::BTreeMap;
@@ -36,7 +36,7 @@ impl Broker {
         self.check_jobs(&mut references)?;
         self.check_outlets(&mut references, &mut subs)?;
         self.check_subs(&subs)?;
-        self.check_topics(&subs)?;
+        self.check_topics(&mut references, &subs)?;
         self.check_memory(&references)?;
         self.schedule.check()?;
         self.egress.check(&self.peers.outlets)
@@ -173,9 +173,10 @@ impl Broker {
         Ok(())
     }
 
-    fn check_topics(&self, subs: &Subs) -> Result<(), Broken> {
+    fn check_topics(&self, references: &mut References, subs: &Subs) -> Result<(), Broken> {
         for (index, topic) in self.topics.iter() {
             topic.books.check()?;
+            self.check_log(topic, references)?;
             let lag = subs
                 .iter()
                 .filter(|(sub, _)| self.peers.subs[**sub].topic == index)
@@ -192,11 +193,27 @@ impl Broker {
             let fanned = self.fan.as_ref().is_some_and(|fan| fan.topic == index);
             let named = self.peers.subs.iter().filter(|(_, sub)| sub.topic == index).count();
             same("topic: subscriptions", topic.subs.into(), named as u64)?;
-            let unused = named == 0 && self.schedule.is_idle(index) && !fanned;
+            let retained = !topic.log.is_empty();
+            let unused = named == 0 && !retained && self.schedule.is_idle(index) && !fanned;
             same("topic: unused ones can make way", topic.is_idle().into(), unused.into())?;
             same("topic: no lag when unused", (unused && !topic.books.lag.is_zero()).into(), 0)?;
         }
         Ok(())
+    }
+
+    fn check_log(&self, topic: &Topic, references: &mut References) -> Result<(), Broken> {
+        let (mut records, mut bytes, mut next) = (0, 0, 0);
+        for message in topic.log.iter() {
+            *references.entry(message).or_default() += 1;
+            let held = self.memory.get(message);
+            same("log: no holes", held.first, if next == 0 { held.first } else { next })?;
+            next = held.first + held.tally.records;
+            records += held.tally.records;
+            bytes += held.cost;
+        }
+        same("log: records", topic.log.totals().0, records)?;
+        same("log: bytes", topic.log.totals().1, bytes)?;
+        same("log: ends at the head", if next == 0 { topic.next } else { next }, topic.next)
     }
 
     fn check_memory(&self, references: &References) -> Result<(), Broken> {
@@ -227,6 +244,10 @@ impl Broker {
                 || (o.has_work() && !o.write.refusing && o.write.state == State::Idle)
         });
         same("quiescent: outlet could write", stuck.count() as u64, 0)?;
+        let room = self.peers.subs.iter().filter(|(_, sub)| {
+            sub.stage == Stage::Behind && !has_half(self.load_of(sub), sub.limit)
+        });
+        same("quiescent: could catch up", room.count() as u64, 0)?;
         let saturated = self.band() == crate::shed::Band::Saturated;
         // A tenant's parked publishes wait in line: only the first one must not find room.
         let fits = self.schedule.parked_fronts().filter(|(tenant, job)| {

@@ -44,18 +44,24 @@ impl Broker {
     /// Cost: O(work).
     pub fn step(&mut self, work: u32) -> Progress {
         let mut left = work;
+        left -= self.catch_up(work.div_ceil(2));
         loop {
             if self.fan.is_some() && !self.fan_out(&mut left) {
                 return Progress::More;
             }
             if left == 0 {
-                let more = self.schedule.is_runnable();
+                let more = self.schedule.is_runnable() || !self.behind.is_empty();
                 return if more { Progress::More } else { Progress::Idle };
             }
-            if !self.start_job() {
+            if self.start_job() {
+                left -= 1;
+                continue;
+            }
+            let handed = self.catch_up(left);
+            if handed == 0 {
                 return Progress::Idle;
             }
-            left -= 1;
+            left -= handed;
         }
     }
 
@@ -71,11 +77,12 @@ impl Broker {
         };
         let topic = &mut self.topics[job.topic];
         let first = topic.sequence(job.tally.records);
-        self.memory.sequence(job.message, first);
+        self.memory.sequence(job.message, first, topic.books.sequenced.bytes);
         self.ledger.sequenced(topic.tenant, &mut topic.books, job.tally);
         if job.ack != Ack::None && self.peers.conn(job.conn).is_ok() {
             self.notices.push_back(Notice::Committed { conn: job.conn, ticket, first });
         }
+        self.retain(job.topic, job.message);
         let except = job.except.filter(|outlet| self.peers.outlet(*outlet).is_ok());
         self.fan = Some(FanOut {
             tenant: self.topics[job.topic].tenant,
@@ -198,7 +205,7 @@ impl Broker {
             }
             let sub = &subs[slot.sub];
             let gives_up = matches!(sub.policy, Policy::DropOld | Policy::Latest);
-            gives_up && sub.stage == Stage::Live && !sub.is_dead(position)
+            gives_up && sub.is_active() && !sub.is_dead(position)
         });
         let Some(position) = found else { return false };
         let slot = ring.bury(position, false);
@@ -209,6 +216,7 @@ impl Broker {
         self.memory.release(slot.message);
         self.peers.note_due(slot.sub);
         self.trim(outlet);
+        self.note_room(outlet);
         true
     }
 
@@ -245,7 +253,7 @@ impl Broker {
         let topic = &mut self.topics[sub.topic];
         let page = Page { tenant: topic.tenant, topic: &mut topic.books, sub: &mut sub.books };
         self.ledger.dropped(page, place, reason, tally);
-        if sub.stage != Stage::Live {
+        if !sub.is_active() {
             return;
         }
         let last = first + tally.records - 1;

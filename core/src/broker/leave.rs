@@ -40,16 +40,20 @@ impl Broker {
         outlet_of.ring.add_dead(batches);
         self.free_sub(index);
         self.trim(outlet);
+        self.note_room(outlet);
         self.egress_recheck(outlet);
         Ok(())
     }
 
-    /// Takes a live subscription out of its topic's audience.
+    /// Takes a subscription out of its topic's audience, or out of those that are catching up.
     fn leave_audience(&mut self, index: u32) {
         let sub = &mut self.peers.subs[index];
         let (topic, place) = (sub.topic, sub.place);
-        sub.stage = Stage::Draining;
+        let was = core::mem::replace(&mut sub.stage, Stage::Draining);
         sub.place = NONE;
+        if was == Stage::Behind {
+            return self.stop_behind(index);
+        }
         if sub.policy == Policy::Block {
             self.note_hold(index);
         }
@@ -186,7 +190,7 @@ impl Broker {
         let mut next = self.peers.outlets[outlet].subs.front();
         for _ in 0..self.peers.outlets[outlet].subs.len() {
             let sub = next.expect("the list is as long as it says");
-            if self.peers.subs[sub].stage == Stage::Live {
+            if self.peers.subs[sub].is_active() {
                 self.leave_audience(sub);
             }
             let peers = &mut self.peers;

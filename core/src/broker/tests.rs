@@ -1,4 +1,5 @@
 use super::*;
+use crate::id::{SubId, TopicId};
 use crate::verdict::Verdict;
 use alloc::format;
 use alloc::string::String;

@@ -96,7 +96,7 @@ fn finish_slot(
     sub.books.deliver(tally);
     topics[sub.topic].books.deliver(tally);
     *delivered += tally;
-    sub.holds || sub.stage != Stage::Live || !sub.gaps.is_empty()
+    sub.holds || !sub.is_active() || !sub.gaps.is_empty()
 }
 
 fn tail(frame: &Bytes, out: u64) -> &[u8] {
@@ -283,8 +283,12 @@ impl Broker {
         self.egress.settle(&mut self.peers.outlets, index, bytes);
         let outlet = &self.peers.outlets[index];
         let (conn, closing) = (outlet.conn, outlet.closing);
+        let stalled = !outlet.stalled.is_empty();
         if outlet.write.control_full {
             self.note_control(index);
+        }
+        if stalled {
+            self.note_room(index);
         }
         if closing.is_some() {
             self.note_flushed(conn);
@@ -373,7 +377,7 @@ impl Broker {
         let sub = &self.peers.subs[index];
         if sub.holds {
             self.note_hold(index);
-        } else if sub.stage != Stage::Live {
+        } else if !sub.is_active() {
             self.free_sub(index);
             return;
         }

@@ -314,7 +314,7 @@ impl Context<'_> {
             count: count(source, group.count.as_ref(), "count", 1..=100_000)?,
             topic: find(source, &group.topic, "topic", self.topics)?,
             pipe: if single { Pipe::Single } else { Pipe::Shared },
-            wish: Wish { policy, batches, bytes },
+            wish: Wish { batches, bytes, ..Wish::policy(policy) },
             line: self.line(link, "buffer", self.stalls(group)?)?,
         })
     }

@@ -12,7 +12,19 @@ use std::{println, thread_local};
 
 const TOPICS: usize = 3;
 const BATCHES: u64 = 4;
+const RETAINED: usize = 6;
 const HIGH_WATER: u64 = 2_048;
+
+/// Where a subscription starts.
+#[derive(Clone, Copy, Debug)]
+enum From {
+    Tail,
+    Earliest,
+    Last(u64),
+    /// This many records after the oldest one held, or before it.
+    Offset(i64),
+    OtherEpoch,
+}
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -21,6 +33,7 @@ enum Op {
         topic: usize,
         pipe: Pipe,
         policy: Policy,
+        start: From,
     },
     /// One more subscription on a shared pipe.
     Also {
@@ -60,14 +73,21 @@ fn op() -> impl Strategy<Value = Op> {
         Just(Policy::Latest)
     ];
     let pipe = prop_oneof![Just(Pipe::Shared), Just(Pipe::Single)];
+    let start = prop_oneof![
+        4 => Just(From::Tail),
+        1 => Just(From::Earliest),
+        1 => (1..9_u64).prop_map(From::Last),
+        1 => (-3..9_i64).prop_map(From::Offset),
+        1 => Just(From::OtherEpoch),
+    ];
     let lane = prop_oneof![Just(Lane::First), Just(Lane::InLine)];
     let sizes = proptest::collection::vec(prop_oneof![1..40_u16, 200..900_u16], 1..6);
     let work = prop_oneof![1..4_u32, Just(1_000)];
     let few = 0..30_u64;
     let some = 0..3_000_u64;
     prop_oneof![
-        2 => (topic.clone(), pipe, policy)
-            .prop_map(|(topic, pipe, policy)| Op::Join { topic, pipe, policy }),
+        2 => (topic.clone(), pipe, policy, start)
+            .prop_map(|(topic, pipe, policy, start)| Op::Join { topic, pipe, policy, start }),
         1 => (any::<usize>(), topic.clone()).prop_map(|(peer, topic)| Op::Also { peer, topic }),
         1 => any::<usize>().prop_map(|sub| Op::Leave { sub }),
         1 => any::<usize>().prop_map(|peer| Op::Gone { peer }),
@@ -158,6 +178,8 @@ impl ModelPeer {
 struct Counts {
     delivered: Vec<u64>,
     dropped: Vec<u64>,
+    /// Asked for, and gone before it subscribed.
+    unknown: Vec<u64>,
 }
 
 #[derive(Debug)]
@@ -166,6 +188,8 @@ struct ModelSub {
     topic: usize,
     policy: Policy,
     shared: bool,
+    /// While it is catching up: the next record it needs.
+    behind: Option<u64>,
     counts: Counts,
 }
 
@@ -175,6 +199,8 @@ struct Model {
     subs: BTreeMap<usize, ModelSub>,
     pending: [VecDeque<u64>; TOPICS],
     next: [u64; TOPICS],
+    /// The newest records, with their lengths.
+    logs: [VecDeque<(u64, u64)>; TOPICS],
     left: u64,
     delivered: u64,
 }
@@ -187,7 +213,8 @@ impl Model {
                 let ((n, bytes), (taken, more)) = (peer.waiting(Some(*id)), peer.taken());
                 n + taken >= BATCHES || bytes + more >= HIGH_WATER
             };
-            sub.topic == topic && sub.policy == Policy::Block && full()
+            let live = sub.behind.is_none();
+            live && sub.topic == topic && sub.policy == Policy::Block && full()
         })
     }
 
@@ -205,11 +232,56 @@ impl Model {
             let len = self.pending[topic].pop_front().unwrap();
             self.next[topic] += 1;
             let seq = self.next[topic];
+            let log = &mut self.logs[topic];
+            log.push_back((seq, len));
+            while log.len() > RETAINED {
+                log.pop_front();
+            }
+            let live = |sub: &ModelSub| sub.topic == topic && sub.behind.is_none();
+            let subs = self.subs.iter();
             let audience: Vec<usize> =
-                self.subs.iter().filter(|(_, sub)| sub.topic == topic).map(|(id, _)| *id).collect();
+                subs.filter(|(_, sub)| live(sub)).map(|(id, _)| *id).collect();
             for id in audience {
                 self.reach(id, Item { sub: Some(id), seq, len });
                 let peer = self.subs[&id].peer;
+                self.write(peer);
+            }
+        }
+    }
+
+    /// Whoever is behind gets what is retained, until half of its queue is full.
+    fn catch_up(&mut self) {
+        let ids: Vec<usize> = self.subs.keys().copied().collect();
+        for id in ids {
+            while let Some(at) = self.subs[&id].behind {
+                let sub = self.subs.get_mut(&id).unwrap();
+                let peer = &self.peers[&sub.peer];
+                let ((n, bytes), (taken, more)) =
+                    (peer.waiting((!sub.shared).then_some(id)), peer.taken());
+                let limit = match sub.policy {
+                    Policy::Latest => (1, u64::MAX),
+                    _ if sub.shared => (u64::MAX, HIGH_WATER),
+                    _ => (BATCHES, HIGH_WATER),
+                };
+                if at > self.next[sub.topic] {
+                    sub.behind = None;
+                    count("caught up");
+                    break;
+                }
+                if n + taken > limit.0 / 2 || bytes + more > limit.1 / 2 {
+                    count("stalled while catching up");
+                    break;
+                }
+                let log = &self.logs[sub.topic];
+                let (seq, len) = *log.iter().find(|record| record.0 >= at).unwrap();
+                if at < seq {
+                    count("lost by retention");
+                    sub.counts.dropped.extend(at..seq);
+                }
+                sub.behind = Some(seq + 1);
+                let peer = sub.peer;
+                let item = Item { sub: Some(id), seq, len };
+                self.peers.get_mut(&peer).unwrap().queue.push_back(item);
                 self.write(peer);
             }
         }
@@ -276,6 +348,7 @@ impl Pair {
             lossless: 1,
             high_water_bytes: HIGH_WATER,
             subscription_batches: BATCHES,
+            retention_records: RETAINED as u64,
             subscription_bytes: HIGH_WATER,
             pub_queue_total: 60_000,
             ..Limits::default()
@@ -301,19 +374,38 @@ impl Pair {
         map.iter().nth(skip).map(|(key, value)| (*key, *value))
     }
 
-    fn subscribe(&mut self, peer: usize, topic: usize, policy: Policy) {
+    fn subscribe(&mut self, peer: usize, topic: usize, policy: Policy, from: From) {
         let (_, outlet, pipe) = self.peers[&peer];
-        let sub = self.bench.broker.subscribe(outlet, self.topics[topic], Wish::policy(policy));
+        let next = self.model.next[topic] + 1;
+        let oldest = self.model.logs[topic].front().map_or(next, |record| record.0);
+        let epoch = self.bench.broker.topic_epoch(self.topics[topic]).unwrap();
+        let sequence = match from {
+            From::Offset(offset) => oldest.saturating_add_signed(offset),
+            _ => 0,
+        };
+        let (start, wanted) = match from {
+            From::Tail => (Start::Tail, next),
+            From::Earliest => (Start::Earliest, oldest),
+            From::Last(n) => (Start::Last(n), next.saturating_sub(n)),
+            From::Offset(_) => (Start::At { epoch, sequence }, sequence),
+            From::OtherEpoch => (Start::At { epoch: !epoch, sequence: 77 }, 0),
+        };
+        let wish = Wish { start, ..Wish::policy(policy) };
+        let sub = self.bench.broker.subscribe(outlet, self.topics[topic], wish).unwrap();
         let shared = pipe == Pipe::Shared;
-        let counts = Counts::default();
+        let behind = (wanted.max(oldest) < next).then(|| wanted.max(oldest));
+        let asked = matches!(from, From::Offset(_) | From::OtherEpoch);
+        let unknown = if asked && wanted < next { wanted.max(1)..oldest } else { 0..0 };
+        let counts = Counts { unknown: unknown.collect(), ..Counts::default() };
         self.made += 1;
-        self.subs.insert(self.made, sub.unwrap());
-        self.model.subs.insert(self.made, ModelSub { peer, topic, policy, shared, counts });
+        self.subs.insert(self.made, sub);
+        let sub = ModelSub { peer, topic, policy, shared, behind, counts };
+        self.model.subs.insert(self.made, sub);
     }
 
     fn apply(&mut self, op: &Op) {
         match *op {
-            Op::Join { topic, pipe, policy } => {
+            Op::Join { topic, pipe, policy, start } => {
                 let (conn, outlet) = self.bench.peer(pipe);
                 self.made += 1;
                 let peer = self.made;
@@ -322,7 +414,7 @@ impl Pair {
                 self.model.peers.insert(peer, ModelPeer::default());
                 let gentle = matches!(policy, Policy::DropNew | Policy::DropOld);
                 let policy = if pipe == Pipe::Single || gentle { policy } else { Policy::DropOld };
-                self.subscribe(peer, topic, policy);
+                self.subscribe(peer, topic, policy, start);
             }
             Op::Also { peer, topic } => {
                 let Some((peer, (_, _, pipe))) = Self::pick(&self.peers, peer) else { return };
@@ -330,7 +422,7 @@ impl Pair {
                 // Twice the same topic on one pipe: who comes first in the audience is not
                 // promised, so the model would not know whose record is the oldest.
                 if pipe == Pipe::Shared && own.all(|sub| sub.topic != topic) {
-                    self.subscribe(peer, topic, Policy::DropOld);
+                    self.subscribe(peer, topic, Policy::DropOld, From::Tail);
                 }
             }
             Op::Leave { sub } => self.leave(sub),
@@ -427,6 +519,7 @@ impl Pair {
         for topic in 0..TOPICS {
             self.model.run(topic);
         }
+        self.model.catch_up();
     }
 
     fn write(&mut self) {
@@ -486,6 +579,7 @@ impl Pair {
             self.settle(1_000);
         }
         self.compare();
+        self.bench.wait(3_600_000);
         let broker = &self.bench.broker;
         assert_eq!(
             (broker.ledger().lag, broker.jobs(), broker.inflight()),
@@ -493,7 +587,8 @@ impl Pair {
         );
         assert_eq!(broker.memory.iter().count(), 0, "no message is held any more");
         for (id, sub) in &self.subs {
-            let mut lost = self.model.subs[id].counts.dropped.clone();
+            let counts = &self.model.subs[id].counts;
+            let mut lost = [counts.dropped.clone(), counts.unknown.clone()].concat();
             lost.sort_unstable();
             let mut told = self.told.get(sub).cloned().unwrap_or_default();
             told.sort_unstable();
@@ -527,13 +622,16 @@ fn books_close_under_random_operations() {
     let reached = TALLY.with_borrow(Clone::clone);
     println!("{reached:#?}");
     for what in [
+        "caught up",
         "drop_new",
         "drop_old at the front",
         "drop_old behind others",
         "gap told",
         "gone in mid-write",
         "left with records waiting",
+        "lost by retention",
         "nothing to give up",
+        "stalled while catching up",
         "topic held",
     ] {
         assert!(reached.contains_key(what), "never reached: {what}");

@@ -1,0 +1,79 @@
+//! Joining: a subscription, with what it asked for inside what is allowed.
+
+use super::{Broker, Pipe, Wish};
+use crate::id::{OutletId, SubId, TopicId};
+use crate::lag::Load;
+use crate::peers::{SUB, Stage, Sub};
+use crate::verdict::{Place, Policy, Reason, Refusal};
+
+impl Broker {
+    /// Subscribes, from where the wish says. Cost: O(1); O(log of what is retained) for a start in
+    /// the past.
+    pub fn subscribe(
+        &mut self,
+        outlet: OutletId,
+        topic: TopicId,
+        wish: Wish,
+    ) -> Result<SubId, Refusal> {
+        let pipe = self.peers.outlet(outlet)?;
+        let conn = &self.peers.conns[pipe.conn];
+        let topic = self.topic_index(topic)?;
+        let allowed = match (pipe.pipe, wish.policy) {
+            (Pipe::Shared, Policy::DropNew | Policy::DropOld) => true,
+            (Pipe::Shared, Policy::Block | Policy::Latest) => false,
+            (Pipe::Single, Policy::Block) => self.limits.lossless == 1 && pipe.subs.is_empty(),
+            (Pipe::Single, _) => pipe.subs.is_empty(),
+        };
+        if conn.closing {
+            return Err(Refusal::never(Place::Table, Reason::Closed));
+        }
+        if !allowed || self.topics[topic].tenant != conn.tenant {
+            return Err(Refusal::never(Place::Backlog, Reason::NotAllowed));
+        }
+        if u64::from(self.peers.subs.len()) >= self.limits.max_subscriptions {
+            return Err(Refusal::after(Place::Table, Reason::Limit, 1_000));
+        }
+        let limit = self.limit_of(pipe.pipe, wish);
+        let sub = Sub::new(outlet.index, topic, wish.policy, limit);
+        self.memory.charge(SUB);
+        let index = self.peers.add_sub(sub);
+        self.topics[topic].subs += 1;
+        self.note_idle(topic);
+        if self.start_behind(index, wish.start) {
+            self.note_behind(index);
+        } else {
+            self.join_audience(index);
+            self.peers.note_due(index);
+            self.wake(index);
+        }
+        Ok(self.peers.sub_id(index))
+    }
+
+    /// From the next batch on a subscription gets what is published.
+    pub(super) fn join_audience(&mut self, index: u32) {
+        let sub = &mut self.peers.subs[index];
+        let topic = &mut self.topics[sub.topic];
+        sub.stage = Stage::Live;
+        sub.start = topic.next;
+        sub.place = topic.join(index);
+        if sub.policy == Policy::Block {
+            self.note_hold(index);
+        }
+    }
+
+    fn limit_of(&self, pipe: Pipe, wish: Wish) -> Load {
+        let least = |wished: u64, most: u64| if wished == 0 { most } else { wished.min(most) };
+        match (pipe, wish.policy) {
+            (Pipe::Shared, _) => Load { batches: u32::MAX, bytes: self.limits.high_water_bytes },
+            (Pipe::Single, Policy::Latest) => Load { batches: 1, bytes: u64::MAX },
+            (Pipe::Single, _) => Load {
+                batches: u32::try_from(least(
+                    wish.batches.into(),
+                    self.limits.subscription_batches,
+                ))
+                .expect("the range is below 32 bits"),
+                bytes: least(wish.bytes, self.limits.subscription_bytes),
+            },
+        }
+    }
+}
