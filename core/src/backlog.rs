@@ -23,6 +23,8 @@ pub(crate) struct View {
     /// Handed out and not settled.
     pub(crate) taken: Load,
     pub(crate) limit: Load,
+    /// Whose limit it is: this checkpoint's, or checkpoint 6's.
+    pub(crate) place: Place,
     /// What the new batch costs.
     pub(crate) cost: u64,
     pub(crate) refusing: bool,
@@ -43,6 +45,19 @@ pub(crate) enum Decision {
 }
 
 impl View {
+    /// While its peer is not reading, checkpoint 6 has a limit of its own.
+    pub(crate) fn narrow(&mut self, egress: Load) {
+        if self.policy == Policy::Block {
+            return;
+        }
+        let Load { batches, bytes } = self.limit;
+        if egress.batches < batches || egress.bytes < bytes {
+            let (batches, bytes) = (batches.min(egress.batches), bytes.min(egress.bytes));
+            self.limit = Load { batches, bytes };
+            self.place = Place::Egress;
+        }
+    }
+
     /// Decides. Cost: O(1).
     pub(crate) fn decide(&self) -> Decision {
         if self.policy == Policy::Block {
@@ -60,7 +75,7 @@ impl View {
         match self.policy {
             _ if !self.refusing => Decision::Wait,
             Policy::DropOld | Policy::Latest => Decision::DropOldest,
-            Policy::DropNew => Decision::Drop(Place::Backlog, Reason::DropNew),
+            Policy::DropNew => Decision::Drop(self.place, Reason::DropNew),
             Policy::Block => Decision::Accept,
         }
     }
@@ -119,6 +134,7 @@ mod tests {
             waiting: Load { batches, bytes },
             taken: Load::default(),
             limit: LIMIT,
+            place: Place::Backlog,
             cost: 10,
             refusing: true,
             band: Band::Normal,

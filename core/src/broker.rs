@@ -15,7 +15,7 @@ use crate::list::List;
 use crate::memory::Memory;
 use crate::names::Names;
 use crate::notice::Notice;
-use crate::peers::{Behind, CONN, Conn, OUTLET, Outlet, PAUSE_CONTROL, Peers};
+use crate::peers::{Behind, Blocking, CONN, Conn, OUTLET, Outlet, PAUSE_CONTROL, Peers, Slow};
 pub use crate::peers::{Close, Pipe};
 use crate::pressure::{Controller, Sample};
 use crate::rand::Rand;
@@ -41,11 +41,14 @@ mod join;
 mod leave;
 mod look;
 mod publish;
+mod shutdown;
+mod slow;
 #[cfg(test)]
 mod tests;
 mod topics;
 mod write;
 
+use shutdown::Phase;
 pub use write::Frames;
 
 /// One published batch, encoded once.
@@ -172,6 +175,11 @@ pub struct Broker {
     pressure: Controller,
     bands: Bands,
     fan: Option<FanOut>,
+    /// Outlets at their limit whose transport takes nothing.
+    slow: Timers<Slow>,
+    /// Subscriptions that hold their topic and have a deadline.
+    blocking: Timers<Blocking>,
+    phase: Phase,
     /// Invariant: empty when the host's turn ends; grows by what one turn causes.
     notices: VecDeque<Notice>,
 }
@@ -206,6 +214,9 @@ impl Broker {
             pressure: Controller::new(limits.pressure_threshold_percent),
             bands: Bands::new(Duration::from_millis(limits.band_dwell_ms)),
             fan: None,
+            slow: Timers::new(Duration::from_millis(limits.slow_consumer_after_ms)),
+            blocking: Timers::new(Duration::from_millis(limits.block_deadline_ms)),
+            phase: Phase::Running,
             notices: VecDeque::new(),
             limits,
         }
@@ -231,6 +242,9 @@ impl Broker {
     /// A peer connected. Cost: O(1).
     pub fn open(&mut self, tenant: TenantId) -> Result<ConnId, Refusal> {
         let tenant = self.tenant_index(tenant)?;
+        if !self.is_running() {
+            return Err(Self::shutting_down());
+        }
         if u64::from(self.peers.conns.len()) >= self.limits.max_connections {
             return Err(Refusal::after(Place::Table, Reason::Limit, 1_000));
         }
@@ -258,6 +272,8 @@ impl Broker {
         while let Some(job) = self.schedule.due(now) {
             self.expire(job);
         }
+        self.end_slow();
+        self.end_grace();
         self.forget_due();
         self.update_band();
         self.retire_some();
@@ -289,10 +305,15 @@ impl Broker {
             return Some(self.now);
         }
         let band = self.bands.deadline(self.memory.bytes(), self.budget());
-        [self.schedule.next_deadline(), self.retained.next(&self.topics), band]
-            .into_iter()
-            .flatten()
-            .min()
+        let timers = [
+            self.schedule.next_deadline(),
+            self.retained.next(&self.topics),
+            self.slow.next(&self.peers.outlets),
+            self.blocking.next(&self.peers.subs),
+            self.grace_ends(),
+            band,
+        ];
+        timers.into_iter().flatten().min()
     }
 
     /// The next thing for the host to do; `None` ends the turn. Notices come before offers, so that
@@ -347,9 +368,14 @@ impl Broker {
         }
         write.control_full = full;
         let conn = *conn;
+        self.note_control_of(conn);
+    }
+
+    /// A connection is paused while any of its outlets has used half its reserve.
+    fn note_control_of(&mut self, conn: u32) {
         let outlets = &self.peers.outlets;
         let is_full = |outlet: u32| outlets[outlet].write.control_full;
-        let any = full || self.peers.conns[conn].outlets.iter(outlets).any(is_full);
+        let any = self.peers.conns[conn].outlets.iter(outlets).any(is_full);
         self.pause(conn, PAUSE_CONTROL, any);
     }
 }

@@ -115,10 +115,25 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 limits! {
+    allow_block "0 or 1" 0, 1, 0;
+        "Allows `block` subscriptions without lossless mode; they have a deadline then."
     band_dwell_ms "milliseconds" 0, 60_000, 100;
         "A memory band is kept at least this long before a milder one is entered."
+    block_deadline_ms "milliseconds" 0, 86_400_000, 30_000;
+        "How long a `block` subscription may hold its topic before it is ended; 0 is for ever, and \
+         so is lossless mode."
+    codel_interval_ms "milliseconds" 1, 600_000, 100;
+        "How long a queue must stay above `codel_target_ms` before what is stale is dropped."
+    codel_target_ms "milliseconds" 0, 60_000, 0;
+        "The longest wait of a good queue; twice as much is stale in a bad one; 0 is off."
     control_reserve_bytes "bytes" KIB, 16 * MIB, 64 * KIB;
         "Room per outlet for control frames; commands are read no further when half of it is used."
+    egress_batches "batches" 1, 1 << 20, 64;
+        "With `egress_shed`, batches that may wait for a subscription whose peer is not reading."
+    egress_bytes "bytes" KIB, 1 << 40, 256 * MIB;
+        "Bytes handed out for one connection, in equal shares over its single outlets."
+    egress_shed "0 or 1" 0, 1, 0;
+        "Drops for a peer that is not reading at `egress_batches` and its share of `egress_bytes`."
     high_water_bytes "bytes" KIB, GIB, 256 * KIB;
         "What may wait for one shared outlet (a WebSocket), over all its subscriptions."
     lossless "0 or 1" 0, 1, 0;
@@ -136,7 +151,7 @@ limits! {
     offer_batches "batches" 1, 1024, 16;
         "The most batches one offer hands to a transport."
     offer_bytes "bytes" KIB, 16 * MIB, 64 * KIB;
-        "An offer takes no further batch once it holds this much."
+        "The most bytes one offer hands to a transport; a larger frame travels alone."
     pressure_threshold_percent "percent" 1, 100, 15;
         "Memory stall (`full avg10`) above which the memory budget is scaled down."
     pub_conn_inflight_bytes "bytes" KIB, GIB, 17 * MIB;
@@ -161,6 +176,10 @@ limits! {
         "How long a topic keeps a record for subscriptions that start in the past."
     retention_records "records" 0, 1 << 24, 0;
         "Records of a topic kept for subscriptions that start in the past; 0 keeps none."
+    shutdown_grace_ms "milliseconds" 0, 3_600_000, 10_000;
+        "How long queues may flush at shutdown before what is left is dropped."
+    slow_consumer_after_ms "milliseconds" 0, 86_400_000, 30_000;
+        "A peer at its limit whose transport takes no byte for so long is ended; 0 is never."
     subscription_batches "batches" 1, 1 << 20, 512;
         "Batches that may wait for one subscription with an outlet of its own."
     subscription_bytes "bytes" KIB, 1 << 40, 256 * MIB;
@@ -198,7 +217,17 @@ impl Limits {
                 return Err(LimitError::Less { name, value, least, than: "max_frame_bytes" });
             }
         }
+        if self.codel_interval_ms <= self.codel_target_ms {
+            let (name, value) = ("codel_interval_ms", self.codel_interval_ms);
+            let (least, than) = (self.codel_target_ms + 1, "codel_target_ms");
+            return Err(LimitError::Less { name, value, least, than });
+        }
         Ok(())
+    }
+
+    /// Whether a subscription may hold its topic.
+    pub(crate) const fn allows_block(&self) -> bool {
+        self.allow_block == 1 || self.lossless == 1
     }
 
     /// Whether unacked publishes wait for room instead of being shed.

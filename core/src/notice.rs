@@ -23,6 +23,13 @@ pub enum Notice {
         /// Sequence number of its first record.
         first: u64,
     },
+    /// We ended a subscription of a single outlet: what waited for it is dropped and counted.
+    Ended {
+        /// Whose; stale from now on.
+        sub: SubId,
+        /// Why.
+        why: Refusal,
+    },
     /// An acked publish that was parked ended without room.
     Failed {
         /// The publisher.

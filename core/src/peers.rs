@@ -6,6 +6,8 @@ use crate::ledger::SubBooks;
 use crate::list::{Link, List, node};
 use crate::ring::{Ring, Slot};
 use crate::slab::{NONE, Slab};
+use crate::time::Instant;
+use crate::timer::Timed;
 use crate::verdict::{Policy, Refusal};
 use crate::writer::Write;
 
@@ -46,6 +48,8 @@ pub(crate) struct Conn {
     pub(crate) flushed: bool,
     /// The core asked the host to close it.
     pub(crate) condemned: bool,
+    /// Its live subscriptions, for their equal shares of checkpoint 6.
+    pub(crate) subs: u32,
     /// Records shed and not told yet.
     pub(crate) shed: u64,
     pub(crate) outlets: List<OfConn>,
@@ -71,6 +75,8 @@ pub(crate) struct Outlet {
     pub(crate) stalled: List<Behind>,
     /// Subscriptions with untold gaps and nothing waiting.
     pub(crate) due: List<Due>,
+    slow: Link,
+    slow_at: Instant,
     pub(crate) ready: Link,
     of_conn: Link,
 }
@@ -102,6 +108,8 @@ pub(crate) struct Sub {
     of_outlet: Link,
     due: Link,
     behind: Link,
+    blocking: Link,
+    block_until: Instant,
 }
 
 /// A subscription's life.
@@ -130,6 +138,12 @@ pub(crate) struct Due;
 /// none.
 #[derive(Debug)]
 pub(crate) struct Behind;
+/// Outlets at their limit whose transport takes nothing.
+#[derive(Debug)]
+pub(crate) struct Slow;
+/// Subscriptions that hold their topic.
+#[derive(Debug)]
+pub(crate) struct Blocking;
 #[derive(Debug)]
 pub(crate) struct Untold;
 /// Outlets that have something to write; the two lists of checkpoint 6 share one link.
@@ -140,6 +154,27 @@ node!(OfConn, Outlet, of_conn);
 node!(OfOutlet, Sub, of_outlet);
 node!(Due, Sub, due);
 node!(Behind, Sub, behind);
+node!(Blocking, Sub, blocking);
+node!(Slow, Outlet, slow);
+
+impl Timed<Blocking> for Sub {
+    fn deadline(&self) -> Instant {
+        self.block_until
+    }
+    fn set_deadline(&mut self, at: Instant) {
+        self.block_until = at;
+    }
+}
+
+impl Timed<Slow> for Outlet {
+    fn deadline(&self) -> Instant {
+        self.slow_at
+    }
+    fn set_deadline(&mut self, at: Instant) {
+        self.slow_at = at;
+    }
+}
+
 node!(Untold, Conn, untold);
 node!(Ready, Outlet, ready);
 
@@ -153,6 +188,7 @@ impl Conn {
             closing: false,
             flushed: false,
             condemned: false,
+            subs: 0,
             shed: 0,
             outlets: List::default(),
             untold: Link::default(),
@@ -178,9 +214,16 @@ impl Outlet {
             subs: List::default(),
             stalled: List::default(),
             due: List::default(),
+            slow: Link::default(),
+            slow_at: Instant::NEVER,
             ready: Link::default(),
             of_conn: Link::default(),
         }
+    }
+
+    /// Whether its transport took no byte since it was at its limit.
+    pub(crate) const fn is_slow(&self) -> bool {
+        self.slow.is_linked()
     }
 
     /// Whether there is anything to write or to tell.
@@ -210,12 +253,19 @@ impl Sub {
             of_outlet: Link::default(),
             due: Link::default(),
             behind: Link::default(),
+            blocking: Link::default(),
+            block_until: Instant::NEVER,
         }
     }
 
     /// Whether it gets records of its topic: now, or once it caught up.
     pub(crate) const fn is_active(&self) -> bool {
         matches!(self.stage, Stage::Live | Stage::Behind)
+    }
+
+    #[cfg(any(test, feature = "check"))]
+    pub(crate) const fn is_blocking(&self) -> bool {
+        self.blocking.is_linked()
     }
 
     /// Whether nothing of it is queued or taken.

@@ -263,6 +263,11 @@ impl Schedule {
         self.lines[tenant].queued.back()
     }
 
+    /// Any queued job.
+    pub(crate) fn any_queued(&self) -> Option<u32> {
+        self.busy.front().and_then(|tenant| self.newest(tenant))
+    }
+
     /// A queued job is pushed out for good.
     pub(crate) fn evict(&mut self, index: u32) -> Job {
         self.leave_queue(index);

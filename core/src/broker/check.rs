@@ -166,6 +166,10 @@ impl Broker {
                     index.into(),
                 )?;
             }
+            same("subscription: deadline while it holds its topic", sub.is_blocking().into(), {
+                let timed = self.limits.lossless == 0 && self.limits.block_deadline_ms > 0;
+                (sub.holds && timed).into()
+            })?;
             let full =
                 live && sub.policy == Policy::Block && holds(sub.waiting, sub.taken, sub.limit);
             same("subscription: holds its topic", sub.holds.into(), full.into())?;

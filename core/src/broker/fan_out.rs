@@ -2,6 +2,7 @@
 
 use super::{Broker, FanOut, Progress};
 use crate::backlog::{Decision, View, holds};
+use crate::lag::Load;
 use crate::ledger::{Page, Tally};
 use crate::notice::{Gap, Notice};
 use crate::peers::{Outlet, Pipe, SLOT, Stage, Sub};
@@ -32,6 +33,7 @@ fn view(fan: &FanOut, sub: &Sub, outlet: &Outlet, band: Band) -> View {
         waiting,
         taken,
         limit: sub.limit,
+        place: Place::Backlog,
         cost: fan.cost,
         refusing: outlet.write.refusing,
         band,
@@ -130,11 +132,16 @@ impl Broker {
             self.fan = Some(fan);
             return false;
         }
+        self.end_fan_out(fan);
+        true
+    }
+
+    /// A batch was offered to its whole audience.
+    pub(super) fn end_fan_out(&mut self, fan: FanOut) {
         self.memory.release(fan.message);
         self.give_permit(fan.conn, fan.permit);
         self.note_idle(fan.topic);
         self.serve_parked();
-        true
     }
 
     /// Books the subscriptions reached since the last time.
@@ -151,14 +158,20 @@ impl Broker {
         // Nothing in the queue may be given up: then the newest survives over the limit.
         let mut must_fit = false;
         loop {
-            let Self { bands, egress, memory, peers, .. } = self;
+            let Self { bands, egress, limits, memory, peers, .. } = self;
             let sub = &mut peers.subs[index];
             if sub.start > fan.first || sub.outlet == fan.except {
                 return Reached::Passed;
             }
             let at = sub.outlet;
             let outlet = &mut peers.outlets[at];
-            let decision = view(fan, sub, outlet, bands.band()).decide();
+            let mut view = view(fan, sub, outlet, bands.band());
+            if view.refusing && limits.egress_shed == 1 && outlet.pipe == Pipe::Single {
+                let subs = u64::from(peers.conns[outlet.conn].subs.max(1));
+                let batches = u32::try_from(limits.egress_batches).expect("a small range");
+                view.narrow(Load { batches, bytes: limits.egress_bytes / subs });
+            }
+            let decision = view.decide();
             match if must_fit { Decision::Accept } else { decision } {
                 Decision::Accept => {
                     sub.waiting.add(fan.cost);
@@ -185,18 +198,23 @@ impl Broker {
                     self.book_reached(fan);
                     self.book_drop(index, (fan.first, fan.tally), place, reason);
                     self.peers.note_due(index);
+                    if place != Place::Memory {
+                        self.note_full(at);
+                    }
                     return Reached::Dropped;
                 }
                 Decision::DropOldest => {
+                    let place = view.place;
                     self.book_reached(fan);
-                    must_fit = !self.drop_oldest(at);
+                    must_fit = !self.drop_oldest(at, place);
+                    self.note_full(at);
                 }
             }
         }
     }
 
     /// Drops the oldest batch of an outlet that is not taken and whose policy gives up the oldest.
-    fn drop_oldest(&mut self, outlet: u32) -> bool {
+    fn drop_oldest(&mut self, outlet: u32, place: Place) -> bool {
         let (outlets, subs) = (&mut self.peers.outlets, &self.peers.subs);
         let ring = &mut outlets[outlet].ring;
         let found = ring.find(|position, slot| {
@@ -212,7 +230,7 @@ impl Broker {
         self.forget_waiting(outlet, slot);
         let held = self.memory.get(slot.message);
         let lost = (held.first, held.tally);
-        self.book_drop(slot.sub, lost, Place::Backlog, Reason::DropOld);
+        self.book_drop(slot.sub, lost, place, Reason::DropOld);
         self.memory.release(slot.message);
         self.peers.note_due(slot.sub);
         self.trim(outlet);
@@ -272,9 +290,11 @@ impl Broker {
         let topic = sub.topic;
         let holding = &mut self.topics[topic].holding;
         *holding = if now { *holding + 1 } else { *holding - 1 };
-        if now && *holding == 1 {
+        let holding = *holding;
+        self.note_blocking(index);
+        if now && holding == 1 {
             self.schedule.hold(topic, true);
-        } else if !now && *holding == 0 {
+        } else if !now && holding == 0 {
             self.schedule.hold(topic, false);
         }
     }

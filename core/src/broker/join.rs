@@ -21,11 +21,14 @@ impl Broker {
         let allowed = match (pipe.pipe, wish.policy) {
             (Pipe::Shared, Policy::DropNew | Policy::DropOld) => true,
             (Pipe::Shared, Policy::Block | Policy::Latest) => false,
-            (Pipe::Single, Policy::Block) => self.limits.lossless == 1 && pipe.subs.is_empty(),
+            (Pipe::Single, Policy::Block) => self.limits.allows_block() && pipe.subs.is_empty(),
             (Pipe::Single, _) => pipe.subs.is_empty(),
         };
         if conn.closing {
             return Err(Refusal::never(Place::Table, Reason::Closed));
+        }
+        if !self.is_running() {
+            return Err(Self::shutting_down());
         }
         if !allowed || self.topics[topic].tenant != conn.tenant {
             return Err(Refusal::never(Place::Backlog, Reason::NotAllowed));
@@ -38,6 +41,7 @@ impl Broker {
         self.memory.charge(SUB);
         let index = self.peers.add_sub(sub);
         self.topics[topic].subs += 1;
+        self.peers.conns[self.peers.outlets[outlet.index].conn].subs += 1;
         self.note_idle(topic);
         if self.start_behind(index, wish.start) {
             self.note_behind(index);

@@ -1,7 +1,7 @@
 //! Leaving: a subscription, a connection that we close, a connection that is gone.
 
 use super::{Broker, Close, Lane};
-use crate::id::{ConnId, SubId};
+use crate::id::{ConnId, OutletId, SubId};
 use crate::lag::{Gaps, Load};
 use crate::ledger::{Page, Tally};
 use crate::notice::Notice;
@@ -10,6 +10,9 @@ use crate::ring::Slot;
 use crate::slab::NONE;
 use crate::verdict::{Place, Policy, Reason, Refusal};
 use bytes::Bytes;
+
+/// What a connection that we close at once drops.
+pub(super) const CLOSED: (Place, Reason) = (Place::Egress, Reason::Closed);
 
 impl Broker {
     /// Ends a subscription: what waits for it has left; what its outlet was offered already is
@@ -46,10 +49,11 @@ impl Broker {
     }
 
     /// Takes a subscription out of its topic's audience, or out of those that are catching up.
-    fn leave_audience(&mut self, index: u32) {
+    pub(super) fn leave_audience(&mut self, index: u32) {
         let sub = &mut self.peers.subs[index];
         let (topic, place) = (sub.topic, sub.place);
         let was = core::mem::replace(&mut sub.stage, Stage::Draining);
+        self.peers.conns[self.peers.outlets[sub.outlet].conn].subs -= 1;
         sub.place = NONE;
         if was == Stage::Behind {
             return self.stop_behind(index);
@@ -78,7 +82,7 @@ impl Broker {
     }
 
     /// An outlet whose queue shrank without a write may have nothing left to write.
-    fn egress_recheck(&mut self, outlet: u32) {
+    pub(super) fn egress_recheck(&mut self, outlet: u32) {
         if !self.peers.outlets[outlet].has_work() {
             self.egress.forget(&mut self.peers.outlets, outlet);
         }
@@ -128,9 +132,10 @@ impl Broker {
             let outlet = next.expect("the list is as long as it says");
             self.detach_all(outlet);
             self.peers.outlets[outlet].closing = Some(how);
+            self.slow.disarm(&mut self.peers.outlets, outlet);
             let lane = if how == Close::Now { Lane::First } else { Lane::InLine };
             if how == Close::Now {
-                self.drop_waiting(outlet);
+                self.drop_waiting(outlet, CLOSED);
             }
             if let Some(frame) = last.take() {
                 self.push_control(outlet, frame, lane);
@@ -155,20 +160,37 @@ impl Broker {
         self.peers.conns[index].flushed = true;
         self.end_parked_of(index);
         while let Some(outlet) = self.peers.conns[index].outlets.front() {
-            self.detach_all(outlet);
-            self.drain(outlet);
-            while let Some(sub) = self.peers.outlets[outlet].subs.front() {
-                debug_assert_eq!(self.peers.subs[sub].slots, 0, "an empty ring names nobody");
-                self.free_sub(sub);
-            }
-            self.egress.forget(&mut self.peers.outlets, outlet);
-            self.peers.remove_outlet(outlet);
-            self.memory.discharge(OUTLET);
+            self.end_outlet(outlet);
         }
         let peers = &mut self.peers;
         peers.untold.unlink_if(&mut peers.conns, index);
         peers.conns.remove(index);
         self.memory.discharge(CONN);
+    }
+
+    /// The transport of one outlet is gone, or is not wanted any more: what waited for its
+    /// subscriptions or was in mid-write has left. A stale id is ignored.
+    /// Cost: O(its subscriptions and what waits).
+    pub fn shut(&mut self, outlet: OutletId) {
+        if let Ok(pipe) = self.peers.outlet(outlet) {
+            let conn = pipe.conn;
+            self.end_outlet(outlet.index);
+            self.note_control_of(conn);
+            self.note_flushed(conn);
+        }
+    }
+
+    fn end_outlet(&mut self, outlet: u32) {
+        self.detach_all(outlet);
+        self.drain(outlet);
+        while let Some(sub) = self.peers.outlets[outlet].subs.front() {
+            debug_assert_eq!(self.peers.subs[sub].slots, 0, "an empty ring names nobody");
+            self.free_sub(sub);
+        }
+        self.egress.forget(&mut self.peers.outlets, outlet);
+        self.slow.disarm(&mut self.peers.outlets, outlet);
+        self.peers.remove_outlet(outlet);
+        self.memory.discharge(OUTLET);
     }
 
     fn end_parked_of(&mut self, index: u32) {
@@ -210,14 +232,14 @@ impl Broker {
     }
 
     /// Drops what is not taken, newest first.
-    pub(super) fn drop_waiting(&mut self, outlet: u32) {
+    pub(super) fn drop_waiting(&mut self, outlet: u32, why: (Place, Reason)) {
         loop {
             let ring = &mut self.peers.outlets[outlet].ring;
             if ring.mark() == ring.end() {
                 break;
             }
             let position = ring.end() - 1;
-            self.end_slot(outlet, position, true);
+            self.end_slot(outlet, position, Some(why));
             self.peers.outlets[outlet].ring.pop_back();
             self.memory.discharge(SLOT);
         }
@@ -234,14 +256,14 @@ impl Broker {
             if ring.is_empty() {
                 break;
             }
-            self.end_slot(outlet, ring.base(), false);
+            self.end_slot(outlet, ring.base(), None);
             self.peers.outlets[outlet].ring.pop();
             self.memory.discharge(SLOT);
         }
     }
 
     /// Ends what a slot holds, and makes it a tombstone: dropped by us, or left with the peer.
-    fn end_slot(&mut self, outlet: u32, position: u64, ours: bool) {
+    fn end_slot(&mut self, outlet: u32, position: u64, ours: Option<(Place, Reason)>) {
         let ring = &mut self.peers.outlets[outlet].ring;
         let is_taken = position < ring.mark();
         let slot = ring.at(position);
@@ -262,8 +284,12 @@ impl Broker {
         self.uncount(outlet, slot, is_taken);
         let held = self.memory.get(slot.message);
         let (first, tally) = (held.first, held.tally);
-        if ours {
-            self.book_drop(slot.sub, (first, tally), Place::Egress, Reason::Closed);
+        if let Some((place, reason)) = ours {
+            self.book_drop(slot.sub, (first, tally), place, reason);
+            self.peers.note_due(slot.sub);
+            if self.peers.subs[slot.sub].holds {
+                self.note_hold(slot.sub);
+            }
         } else {
             let sub = &mut self.peers.subs[slot.sub];
             let topic = &mut self.topics[sub.topic];

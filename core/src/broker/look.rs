@@ -51,6 +51,13 @@ impl Broker {
         self.topics.get(topic.index, topic.generation).map(Topic::audience_len)
     }
 
+    /// The `block` subscription that holds a topic, if one does. Cost: O(audience).
+    pub fn blocked_by(&self, topic: TopicId) -> Option<SubId> {
+        let topic = self.topics.get(topic.index, topic.generation)?;
+        let holder = topic.audience.iter().find(|sub| self.peers.subs[**sub].holds);
+        holder.map(|sub| self.peers.sub_id(*sub))
+    }
+
     /// What waits in an outlet.
     pub fn backlog(&self, outlet: OutletId) -> Option<Backlog> {
         let outlet = self.peers.outlet(outlet).ok()?;

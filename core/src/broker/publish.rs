@@ -24,7 +24,9 @@ impl Broker {
         let tally =
             Tally { records: u64::from(message.records), bytes: message.frame.len() as u64 };
         self.ledger.offered(tenant, tally);
-        let barred = if closing {
+        let barred = if !self.is_running() {
+            Some(Self::shutting_down())
+        } else if closing {
             Some(Refusal::never(Place::Admission, Reason::Closed))
         } else if busy {
             Some(Refusal::after(Place::Schedule, Reason::Busy, SATURATED_RETRY_MS))
@@ -133,7 +135,17 @@ impl Broker {
             self.ledger.returned(tenant, tally);
             return self.pause(conn.index, PAUSE_PARKED, true);
         }
-        let why = Refusal::after(Place::Schedule, Reason::TenantShare, SATURATED_RETRY_MS);
+        self.discard(
+            index,
+            Refusal::after(Place::Schedule, Reason::TenantShare, SATURATED_RETRY_MS),
+        );
+    }
+
+    /// An admitted job ends before it is sequenced, and its publisher is told.
+    pub(super) fn discard(&mut self, index: u32, why: Refusal) {
+        let job = self.schedule.job(index);
+        let (conn, tally, ack) = (job.conn, job.tally, job.ack);
+        let tenant = self.topics[job.topic].tenant;
         let ticket = self.ticket(index);
         let job = self.schedule.evict(index);
         let permit = job.permit.expect("a queued job has its permit");
@@ -204,7 +216,7 @@ impl Broker {
         job
     }
 
-    fn ticket(&self, index: u32) -> Ticket {
+    pub(super) fn ticket(&self, index: u32) -> Ticket {
         Ticket { index, generation: self.schedule.generation(index) }
     }
 

@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::String;
 
 mod edges;
+mod endings;
 mod fairness;
 mod publishing;
 mod random;
@@ -607,7 +608,8 @@ fn an_offer_is_bounded_in_batches_and_bytes() {
     assert_eq!(offers(Limits::default()), 1);
     assert_eq!(offers(Limits { offer_batches: 4, ..Limits::default() }), 3, "4, 4 and 2");
     assert_eq!(offers(Limits { offer_bytes: 3_000, ..Limits::default() }), 4, "3, 3, 3 and 1");
-    assert_eq!(offers(Limits { offer_bytes: 3_001, ..Limits::default() }), 3, "4, 4 and 2");
+    assert_eq!(offers(Limits { offer_bytes: 3_999, ..Limits::default() }), 4, "3, 3, 3 and 1");
+    assert_eq!(offers(Limits { offer_bytes: 1_024, ..Limits::default() }), 10, "one at a time");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::id::OutletId;
 use crate::ledger::{Page, Tally};
 use crate::memory::Memory;
 use crate::notice::Notice;
-use crate::peers::{Outlet, Peers, SLOT, Stage, Sub};
+use crate::peers::{Outlet, Peers, Pipe, SLOT, Stage, Sub};
 use crate::slab::Slab;
 use crate::topic::Topic;
 use crate::verdict::{Place, Reason, Refusal};
@@ -152,10 +152,12 @@ impl Broker {
             offered.bytes += self.frame_len(message) - out;
             offered.firsts += 1;
         }
+        let most = self.most_offered(index);
+        let outlet = &self.peers.outlets[index];
         let more_firsts = outlet.write.first_at(offered.firsts).is_some();
         let mut room = if more_firsts { 0 } else { self.limits.offer_batches };
-        while room > 0 && offered.bytes < self.limits.offer_bytes {
-            match self.take_lines(index, &mut offered, &mut room) {
+        while room > 0 && offered.bytes < most {
+            match self.take_lines(index, &mut offered, (&mut room, most)) {
                 Taken::All => break,
                 Taken::Dead(position) => self.skip_dead(index, position),
                 Taken::Gap { sub, first } => {
@@ -169,15 +171,31 @@ impl Broker {
         offered
     }
 
+    /// How many bytes an outlet may be offered: within its share of its connection's, when it is
+    /// one of several. Cost: O(1).
+    fn most_offered(&self, index: u32) -> u64 {
+        let (most, outlet) = (self.limits.offer_bytes, &self.peers.outlets[index]);
+        if outlet.pipe == Pipe::Shared {
+            return most;
+        }
+        let subs = u64::from(self.peers.conns[outlet.conn].subs.max(1));
+        if most * subs <= self.limits.egress_bytes { most } else { self.limits.egress_bytes / subs }
+    }
+
     fn frame_len(&self, message: u32) -> u64 {
         self.memory.get(message).frame.len() as u64
     }
 
     /// Takes slots of an outlet into its offer, while there is room in it. Stops at what is rare.
-    fn take_lines(&mut self, index: u32, offered: &mut Offered, room: &mut u64) -> Taken {
-        let Self { memory, peers: Peers { outlets, subs, .. }, limits, .. } = self;
+    fn take_lines(
+        &mut self,
+        index: u32,
+        offered: &mut Offered,
+        (room, most): (&mut u64, u64),
+    ) -> Taken {
+        let Self { memory, peers: Peers { outlets, subs, .. }, .. } = self;
         let outlet = &mut outlets[index];
-        while *room > 0 && offered.bytes < limits.offer_bytes {
+        while *room > 0 && offered.bytes < most {
             let position = outlet.ring.mark();
             if position == outlet.ring.end() {
                 return Taken::All;
@@ -187,6 +205,10 @@ impl Broker {
                 return Taken::Dead(position);
             }
             let held = memory.get(slot.message);
+            let bytes = held.frame.len() as u64;
+            if offered.bytes > 0 && offered.bytes + bytes > most {
+                return Taken::All;
+            }
             if !slot.is_control() {
                 let sub = &mut subs[slot.sub];
                 if sub.is_dead(position) {
@@ -201,7 +223,7 @@ impl Broker {
                 sub.taken.add(held.cost);
             }
             outlet.ring.take_one();
-            offered.bytes += held.frame.len() as u64;
+            offered.bytes += bytes;
             *room -= 1;
         }
         Taken::All
@@ -261,6 +283,10 @@ impl Broker {
         }
         let outlet = &mut self.peers.outlets[index];
         outlet.write.refusing = bytes < most;
+        if bytes > 0 && outlet.is_slow() {
+            self.slow.disarm(&mut self.peers.outlets, index);
+        }
+        let outlet = &mut self.peers.outlets[index];
         self.ledger.delivered(outlet.tenant, delivered);
         self.settled(index, bytes);
     }
@@ -418,7 +444,7 @@ impl Broker {
             sub.waiting.add(cost);
         }
         if self.peers.outlets[index].closing == Some(Close::Now) {
-            self.drop_waiting(index);
+            self.drop_waiting(index, super::leave::CLOSED);
         }
     }
 
@@ -453,9 +479,7 @@ impl Broker {
         let price = crate::memory::cost(frame.len() as u64, 0);
         if used > 0 && used + price > self.limits.control_reserve_bytes {
             let why = Refusal::never(Place::Egress, Reason::Limit);
-            self.peers.conns[conn].condemned = true;
-            let conn = self.peers.conn_id(conn);
-            self.notices.push_back(Notice::Close { conn, why });
+            self.condemn(conn, why);
             return Err(why);
         }
         self.push_control(index, frame, lane);

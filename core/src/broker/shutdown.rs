@@ -1,0 +1,81 @@
+//! Shutting down: nothing new comes in, queues flush, what is left at the end of the grace is
+//! dropped and counted.
+
+use super::Broker;
+use crate::time::Instant;
+use crate::verdict::{Place, Reason, Refusal};
+use core::time::Duration;
+
+/// How far a shutdown is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Running,
+    /// Until then what was admitted may still be delivered.
+    Flushing(Instant),
+    Over,
+}
+
+impl Broker {
+    /// Begins to shut down: from now on publishes, connections and subscriptions are refused, and
+    /// parked publishes end refused. What was admitted is still delivered for at most
+    /// `shutdown_grace_ms`; then what is left is dropped with reason `shutdown`. The host closes
+    /// each connection with [`Close::AfterFlush`](super::Close::AfterFlush) once
+    /// [`is_flushed`](Self::is_flushed), and in any case at the end. Cost: O(parked publishes).
+    pub fn shutdown(&mut self) {
+        if self.phase != Phase::Running {
+            return;
+        }
+        let grace = Duration::from_millis(self.limits.shutdown_grace_ms);
+        self.phase = Phase::Flushing(self.now + grace);
+        while let Some(parked) = self.schedule.next_parked() {
+            let why = Self::shutting_down();
+            let ticket = self.ticket(parked);
+            let conn = self.end_parked(parked, why);
+            self.notices.push_back(crate::notice::Notice::Failed { conn, ticket, why });
+            let waits = !self.peers.conns[conn.index].parked.is_empty();
+            self.pause(conn.index, crate::peers::PAUSE_PARKED, waits);
+        }
+    }
+
+    /// Whether nothing waits for anybody any more: no publish, no record. Cost: O(1).
+    pub fn is_flushed(&self) -> bool {
+        let (queued, parked) = self.schedule.counts();
+        self.fan.is_none() && queued + parked == 0 && self.ledger.shard.lag.is_zero()
+    }
+
+    pub(super) const fn shutting_down() -> Refusal {
+        Refusal::never(Place::Admission, Reason::Shutdown)
+    }
+
+    pub(super) const fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::Running)
+    }
+
+    pub(super) const fn grace_ends(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Flushing(at) => Some(at),
+            Phase::Running | Phase::Over => None,
+        }
+    }
+
+    /// Ends the grace when it is over: queued publishes and what waits for peers are dropped.
+    /// What a transport was offered already is not ours to drop. Cost: O(everything).
+    pub(super) fn end_grace(&mut self) {
+        if self.grace_ends().is_none_or(|at| at > self.now) {
+            return;
+        }
+        self.phase = Phase::Over;
+        if let Some(fan) = self.fan.take() {
+            self.end_fan_out(fan);
+        }
+        let why = Self::shutting_down();
+        while let Some(job) = self.schedule.any_queued() {
+            self.discard(job, Refusal { place: Place::Schedule, ..why });
+        }
+        let outlets: alloc::vec::Vec<u32> = self.peers.outlets.iter().map(|(at, _)| at).collect();
+        for outlet in outlets {
+            self.drop_waiting(outlet, (Place::Egress, Reason::Shutdown));
+            self.egress_recheck(outlet);
+        }
+    }
+}
