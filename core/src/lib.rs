@@ -26,6 +26,8 @@ extern crate std;
 mod admission;
 mod backlog;
 mod broker;
+pub mod client;
+pub mod codel;
 mod egress;
 mod id;
 mod lag;

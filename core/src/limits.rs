@@ -166,8 +166,14 @@ limits! {
         "Publish jobs queued in the shard, over all tenants."
     pub_tenant_inflight_bytes "bytes" KIB, 1 << 40, 64 * MIB;
         "In-flight publish bytes of one tenant."
+    publish_inflight_bytes "bytes" KIB, GIB, 4 * MIB;
+        "Publish bytes a client may have in flight, over all its workers."
+    publish_queue_depth "publishes" 1, 1 << 16, 64;
+        "Publishes that may be queued for one worker of a client."
     publish_queue_wait_ms "milliseconds" 1, 600_000, 2_000;
         "How long a publish that asked to wait may be parked before it is refused."
+    publish_waiters "publishes" 1, 1 << 20, 1_024;
+        "Publishes of a client that may wait for its window, and for each queue; more are refused."
     quantum_bytes "bytes" KIB, 64 * MIB, 64 * KIB;
         "Publish cost a tenant of weight 1 may run per turn of the fair rotation."
     retention_bytes "bytes" KIB, 1 << 40, MIB;
@@ -184,6 +190,8 @@ limits! {
         "Batches that may wait for one subscription with an outlet of its own."
     subscription_bytes "bytes" KIB, 1 << 40, 256 * MIB;
         "Bytes that may wait for one subscription with an outlet of its own."
+    subscription_queue "events" 1, 1 << 20, 256;
+        "Events of one subscription that a client keeps until its application takes them."
 }
 
 impl Limits {

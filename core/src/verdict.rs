@@ -18,12 +18,27 @@ pub enum Place {
     Schedule,
     /// The table of names: tenants, topics, connections, subscriptions.
     Table,
+    /// Checkpoint 7: what a client's application has not taken from one subscription.
+    Inbox,
+    /// Checkpoint 2: publishes queued for one worker of a client.
+    Queue,
+    /// Checkpoint 1: publish bytes in flight of one client.
+    Window,
 }
 
 impl Place {
-    /// Every place, in ledger order.
-    pub const ALL: [Self; 6] =
-        [Self::Admission, Self::Backlog, Self::Egress, Self::Memory, Self::Schedule, Self::Table];
+    /// Every place, in ledger order: those of a broker, then those of a client.
+    pub const ALL: [Self; 9] = [
+        Self::Admission,
+        Self::Backlog,
+        Self::Egress,
+        Self::Memory,
+        Self::Schedule,
+        Self::Table,
+        Self::Inbox,
+        Self::Queue,
+        Self::Window,
+    ];
 
     /// The name used in metrics, scenarios and reports.
     pub const fn name(self) -> &'static str {
@@ -34,6 +49,9 @@ impl Place {
             Self::Memory => "memory",
             Self::Schedule => "schedule",
             Self::Table => "table",
+            Self::Inbox => "inbox",
+            Self::Queue => "queue",
+            Self::Window => "window",
         }
     }
 }

@@ -4,7 +4,16 @@ use super::Finding;
 use super::source::Source;
 use std::collections::BTreeSet;
 
-const CHECKPOINTS: &[&str] = &["admission", "backlog", "egress", "schedule"];
+const CHECKPOINTS: &[&str] = &[
+    "admission",
+    "backlog",
+    "client/inbox",
+    "client/queue",
+    "client/window",
+    "codel",
+    "egress",
+    "schedule",
+];
 const LABELS: &[&str] = &["Question:", "Invariant:", "When full:", PROOF];
 const PROOF: &str = "Proof:";
 const RULE: &str = "module docs";

@@ -14,7 +14,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "checkpoints",
         sideways: false,
-        modules: &["admission", "backlog", "egress", "schedule", "topic"],
+        modules: &["admission", "backlog", "client", "egress", "schedule", "topic"],
     },
     Row {
         name: "books",
