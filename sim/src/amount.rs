@@ -242,7 +242,7 @@ impl<'de, U: Unit> Deserialize<'de> for Bound<U> {
             let signs = "`= n`, `>= n`, `<= n`, `> n`, `< n` or `n..m`";
             let like = U::LIKE;
             Error::custom(format!(
-                "found {text:?}, expected a bound that a number can meet: {signs}, where n is {like}"
+                "found {text:?}, expected a bound that numbers can meet: {signs}, where n is {like}"
             ))
         })
     }
