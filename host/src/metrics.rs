@@ -8,7 +8,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Registry;
-use sluicegate_core::{Band, Books, Broker, Table, Tally, TenantId};
+use sluicegate_core::{Band, Books, Broker, Place, Reason, Table, Tally, TenantId};
 use std::fmt;
 
 /// The content type of [`exposition`]'s text.
@@ -220,6 +220,28 @@ const NO_EXEMPLAR: Option<&Exemplar<NoLabelSet, u64>> = None;
 
 type Unit = fn(Tally) -> u64;
 
+/// Whether overload fills this cell sooner or later. These are shown while they are zero, so that
+/// the first step of each is a step; the others appear once they have something to show.
+fn is_usual(column: &str, place: Place, reason: Reason) -> bool {
+    use Reason as R;
+    match (column, place) {
+        ("refused" | "shed", Place::Admission) => {
+            matches!(reason, R::BytesConn | R::BytesShard | R::BytesTenant | R::Oversize)
+        }
+        ("refused" | "shed", Place::Memory) => reason == R::Saturated,
+        ("refused", Place::Schedule) => {
+            matches!(reason, R::Deadline | R::Oversize | R::QueueFull)
+        }
+        ("refused", Place::Table) => matches!(reason, R::Limit | R::Oversize),
+        ("shed", Place::Schedule) => reason == R::QueueFull,
+        ("evicted", Place::Schedule) => reason == R::TenantShare,
+        ("dropped", Place::Backlog) => matches!(reason, R::DropNew | R::DropOld),
+        ("dropped", Place::Egress) => reason == R::Closed,
+        ("dropped", Place::Memory) => matches!(reason, R::Pressure | R::Saturated | R::Severe),
+        _ => false,
+    }
+}
+
 impl Page {
     /// Every cell of the shard's books that only grows.
     fn cells(&self, out: &mut DescriptorEncoder<'_>, unit: &str, of: Unit) -> fmt::Result {
@@ -252,7 +274,12 @@ impl Page {
             ("dropped", &books.dropped),
         ];
         for (column, table) in tables {
-            for (place, reason, tally) in table.iter() {
+            let cells = Place::ALL.into_iter().flat_map(|p| Reason::ALL.map(|r| (p, r)));
+            for (place, reason) in cells {
+                let tally = table.get(place, reason);
+                if tally.is_zero() && !is_usual(column, place, reason) {
+                    continue;
+                }
                 let labels =
                     [("column", column), ("place", place.name()), ("reason", reason.name())];
                 cell(&labels, tally)?;
@@ -400,6 +427,45 @@ mod tests {
         }
         let held = format!("sluicegate_memory_held_bytes {}", broker.held());
         assert!(lines.contains(&held.as_str()), "{held}");
+    }
+
+    #[test]
+    fn what_overload_moves_is_there_from_the_start() {
+        let text = exposition(&Broker::new(Limits::default(), 1), &[], Process::default());
+        let cells: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("sluicegate_records_total{column=\""))
+            .filter(|line| line.contains("place"))
+            .collect();
+        let expected = "\
+            refused\",place=\"admission\",reason=\"bytes_shard\"} 0
+            refused\",place=\"admission\",reason=\"bytes_tenant\"} 0
+            refused\",place=\"admission\",reason=\"bytes_conn\"} 0
+            refused\",place=\"admission\",reason=\"oversize\"} 0
+            refused\",place=\"memory\",reason=\"saturated\"} 0
+            refused\",place=\"schedule\",reason=\"deadline\"} 0
+            refused\",place=\"schedule\",reason=\"oversize\"} 0
+            refused\",place=\"schedule\",reason=\"queue_full\"} 0
+            refused\",place=\"table\",reason=\"limit\"} 0
+            refused\",place=\"table\",reason=\"oversize\"} 0
+            shed\",place=\"admission\",reason=\"bytes_shard\"} 0
+            shed\",place=\"admission\",reason=\"bytes_tenant\"} 0
+            shed\",place=\"admission\",reason=\"bytes_conn\"} 0
+            shed\",place=\"admission\",reason=\"oversize\"} 0
+            shed\",place=\"memory\",reason=\"saturated\"} 0
+            shed\",place=\"schedule\",reason=\"queue_full\"} 0
+            evicted\",place=\"schedule\",reason=\"tenant_share\"} 0
+            dropped\",place=\"backlog\",reason=\"drop_new\"} 0
+            dropped\",place=\"backlog\",reason=\"drop_old\"} 0
+            dropped\",place=\"egress\",reason=\"closed\"} 0
+            dropped\",place=\"memory\",reason=\"pressure\"} 0
+            dropped\",place=\"memory\",reason=\"saturated\"} 0
+            dropped\",place=\"memory\",reason=\"severe\"} 0";
+        assert_eq!(cells, expected.lines().map(str::trim).collect::<Vec<_>>());
+        for column in ["offered", "admitted", "returned", "expected", "delivered", "left"] {
+            let line = format!("sluicegate_records_total{{column=\"{column}\"}} 0");
+            assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+        }
     }
 
     #[test]

@@ -11,12 +11,15 @@
 //! memory_budget = 1_073_741_824
 //! ```
 
+mod explain;
+
 use crate::apps::App;
 use crate::worker::Timing;
 use anyhow::{Context, Result, bail, ensure};
+use explain::{bad_limit, bad_toml, bad_value};
 use serde::Deserialize;
+use sluicegate_core::Limits;
 use sluicegate_core::limits::KEYS;
-use sluicegate_core::{LimitError, Limits};
 use sluicegate_host::budget;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -34,7 +37,7 @@ const MAX_APPS: usize = 9_000;
 #[command(name = "sluicegate-ws", version, about = "A drop-in Pusher Channels server")]
 pub struct Flags {
     /// Address to listen on
-    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1", value_parser = ip)]
     pub bind: IpAddr,
     /// Port to listen on; 0 takes any free one and says which
     #[arg(long, value_name = "NUMBER", default_value_t = 6001)]
@@ -51,6 +54,10 @@ pub struct Flags {
     /// Print the configuration in force, with secrets left out, and end
     #[arg(long)]
     pub print_config: bool,
+}
+
+fn ip(text: &str) -> Result<IpAddr, &'static str> {
+    text.parse().map_err(|_| "write an IP address, such as 127.0.0.1 or 0.0.0.0")
 }
 
 /// Everything the server needs to know.
@@ -82,15 +89,20 @@ impl Config {
     pub fn load(flags: &Flags) -> Result<Self> {
         ensure!(
             flags.workers == 1,
-            "--workers {}: more than one event loop is not supported yet; leave --workers out, or \
-             start several servers on ports of their own",
+            "--workers {}: must be 1, more event loops are not supported yet; leave --workers out, \
+             or start several servers on ports of their own",
             flags.workers
         );
         let address = SocketAddr::new(flags.bind, flags.port);
         match &flags.config {
             Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .with_context(|| format!("cannot read {}", path.display()))?;
+                let text = std::fs::read_to_string(path).map_err(|error| {
+                    let path = path.display();
+                    anyhow::anyhow!(
+                        "--config {path}: cannot be read ({error}): name a file in TOML, such as \
+                         --print-config writes"
+                    )
+                })?;
                 Self::parse(address, &text, path)
             }
             None => Self::development(address),
@@ -114,22 +126,31 @@ impl Config {
 
     fn parse(address: SocketAddr, text: &str, path: &Path) -> Result<Self> {
         let name = path.display();
-        let file: File = toml::from_str(text).with_context(|| format!("{name} is not valid"))?;
+        let file: File = toml::from_str(text).map_err(|error| bad_toml(path, text, &error))?;
         check_apps(&file.app).with_context(|| format!("{name}"))?;
+        let known = App::development().secret;
+        let public = file.app.iter().find(|app| app.secret == known);
+        if let Some(App { id, .. }) = public.filter(|_| !address.ip().is_loopback()) {
+            bail!(
+                "{name}: [[app]] {id}: `secret` is the development app's, which is public: with \
+                 --bind {} fill in a long random text of your own",
+                address.ip()
+            );
+        }
         let mut limits = Limits::default();
         let mut given = BTreeSet::new();
         for (key, value) in &file.limits {
             let wrong = || format!("{name}: [limits]");
             let Some(value) = value.as_integer().and_then(|value| u64::try_from(value).ok()) else {
-                bail!("{name}: [limits]: `{key}` is {value}, but must be a whole number from 0 on");
+                bail!("{name}: [limits]: {}", bad_value(key, value));
             };
-            limits.set(key, value).map_err(|error| explain(&error)).with_context(wrong)?;
+            limits.set(key, value).map_err(|error| bad_limit(&error)).with_context(wrong)?;
             given.insert(key.as_str());
         }
         let limits = defaults(&limits, &given);
         limits
             .check()
-            .map_err(|error| explain(&error))
+            .map_err(|error| bad_limit(&error))
             .with_context(|| format!("{name}: [limits]: the numbers do not fit together"))?;
         let timing = Timing::default();
         Ok(Self { address, apps: file.app, is_development: false, limits, timing })
@@ -179,7 +200,7 @@ fn check_apps(apps: &[App]) -> Result<()> {
     ensure!(!apps.is_empty(), "there is no app: add an [[app]] with id, key and secret");
     ensure!(apps.len() <= MAX_APPS, "{} apps, but at most {MAX_APPS} are served", apps.len());
     let (mut ids, mut keys) = (BTreeSet::new(), BTreeSet::new());
-    for App { id, key, secret, .. } in apps {
+    for App { id, key, secret, name } in apps {
         let digits = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
         ensure!(digits, "[[app]]: `id` is {id:?}, but must be decimal digits, such as \"1001\"");
         let word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -191,44 +212,14 @@ fn check_apps(apps: &[App]) -> Result<()> {
             !secret.reveal().is_empty(),
             "[[app]] {id}: `secret` is empty: anyone could publish; fill in a long random text"
         );
+        ensure!(
+            !name.chars().any(char::is_control),
+            "[[app]] {id}: `name` is {name:?}, which holds a control character: take it out"
+        );
         ensure!(ids.insert(id), "[[app]]: two apps have the `id` {id:?}: give each its own");
         ensure!(keys.insert(key), "[[app]]: two apps have the `key` {key:?}: give each its own");
     }
     Ok(())
-}
-
-fn explain(error: &LimitError<'_>) -> anyhow::Error {
-    match error {
-        LimitError::Unknown(name) => {
-            let nearest = nearest(name).expect("the table is not empty");
-            anyhow::anyhow!("{error}; did you mean `{nearest}`?")
-        }
-        _ => anyhow::anyhow!("{error}"),
-    }
-}
-
-/// The valid key that needs the fewest changes.
-fn nearest(name: &str) -> Option<&'static str> {
-    KEYS.iter().map(|key| key.name).min_by_key(|key| distance(name, key))
-}
-
-/// Insertions, deletions and replacements that make one text the other (Levenshtein).
-fn distance(one: &str, other: &str) -> usize {
-    // Far longer than any key: the distance is the length.
-    if one.len() > 200 {
-        return one.len();
-    }
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[other.len()]
 }
 
 #[cfg(test)]
@@ -259,8 +250,16 @@ mod tests {
             ("[limits]", ["ws.toml", "add an [[app]]"]),
             (&format!("{APP}[limits]\nmax_topic = 5"), ["ws.toml", "did you mean `max_topics`?"]),
             (&format!("{APP}[limits]\nlossless = 2"), ["`lossless` is 2", "between 0 and 1"]),
-            (&format!("{APP}[limits]\nlossless = -1"), ["`lossless` is -1", "from 0 on"]),
+            (&format!("{APP}[limits]\nlossless = -1"), ["`lossless` is -1", "between 0 and 1"]),
             (&format!("{APP}[limits]\nlossless = true"), ["`lossless` is true", "whole number"]),
+            (
+                &format!("{APP}[limits]\nmemory_budget = \"1GiB\""),
+                ["`memory_budget` is \"1GiB\"", "a whole number of bytes, without quotes"],
+            ),
+            (
+                &format!("{APP}[limits]\nmemory_buget = \"1GiB\""),
+                ["`memory_buget`", "did you mean"],
+            ),
             (
                 &format!("{APP}[limits]\npub_conn_inflight_bytes = 2048"),
                 ["do not fit together", "`max_frame_bytes` needs it"],
@@ -269,12 +268,42 @@ mod tests {
             (&APP.replace("\"7\"", "\"a\""), ["`id` is \"a\"", "decimal digits"]),
             (&APP.replace("\"k\"", "\"a/b\""), ["`key` is \"a/b\"", "A-Z a-z"]),
             (&APP.replace("\"s\"", "\"\""), ["`secret` is empty", "fill in"]),
-            (&APP.replace("secret", "secrte"), ["ws.toml", "secrte"]),
-            ("[[app]", ["ws.toml", "line 1"]),
+            (
+                &APP.replace("\"s\"", "\"app-secret\""),
+                ["is the development app's", "--bind 0.0.0.0"],
+            ),
+            (&format!("{APP}name = \"a\\u001b\""), ["`name` is \"a\\u{1b}\"", "take it out"]),
+            (
+                &APP.replace("secret", "secrte"),
+                ["ws.toml:4: unknown key `secrte`", "id, key, secret"],
+            ),
+            (&APP.replace("secret = \"s\"", ""), ["ws.toml:1: missing key `secret`", "[[app]]"]),
+            (&APP.replace("\"7\"", "7"), ["ws.toml:2", "found the integer `7`"]),
+            (&format!("{APP}[limit]"), ["ws.toml:5: unknown key `limit`", "app, limits"]),
+            (&format!("port = 80\n{APP}"), ["ws.toml:1: unknown key `port`", "flag: --port"]),
+            ("[app]\nid = \"7\"", ["ws.toml:1", "[[app]], with two brackets"]),
+            ("[[app]", ["ws.toml:1", "[[app]]"]),
+            ("app: 1", ["ws.toml:1", "`=`"]),
+            ("", ["ws.toml", "add an [[app]] with id, key and secret"]),
         ] {
             let error = error(text);
             for part in parts {
                 assert!(error.contains(part), "{part:?} is missing in {error:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_shows_no_secret() {
+        for line in ["secret = 12345", "secret = \"12345", "secret = [\"12345\"]", "secret=12345x"]
+        {
+            for text in [
+                format!("[[app]]\nid = \"7\"\nkey = \"k\"\n{line}\n"),
+                format!("app = [{{ id = \"7\", key = \"k\", {line} }}]"),
+            ] {
+                let error = error(&text);
+                assert!(!error.contains("12345"), "{error}");
+                assert!(error.contains("ws.toml:") && error.contains("double quotes"), "{error}");
             }
         }
     }
@@ -304,13 +333,5 @@ mod tests {
         assert_eq!((limits.memory_budget, limits.high_water_bytes), (2 << 20, 4096));
         let limits = parse(APP).unwrap().limits;
         assert!((256 << 10..=8 << 20).contains(&limits.high_water_bytes));
-    }
-
-    #[test]
-    fn distances_are_counted() {
-        assert_eq!(distance("lossless", "lossless"), 0);
-        assert_eq!(distance("loseless", "lossless"), 1);
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(nearest("memory_buget"), Some("memory_budget"));
     }
 }

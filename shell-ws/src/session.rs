@@ -12,6 +12,7 @@
 //! out; a WebSocket's commands are read while the core does not pause it.
 
 mod auth;
+mod channel;
 mod http;
 mod rest;
 mod websocket;

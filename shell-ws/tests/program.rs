@@ -79,7 +79,15 @@ fn what_is_not_served_is_refused_with_the_way_out() {
     assert!(text.contains("--workers 2") && text.contains("not supported yet"), "{text}");
     let text = error(&["--bind", "0.0.0.0"]);
     assert!(text.contains("--config"), "{text}");
-    assert!(error(&["--config", "no-such-file.toml"]).contains("no-such-file.toml"));
+    for path in ["no-such-file.toml", env!("CARGO_MANIFEST_DIR")] {
+        let text = error(&["--config", path]);
+        assert!(text.contains(&format!("--config {path}: cannot be read")), "{text}");
+        assert!(text.contains("--print-config"), "{text}");
+    }
+    let text = error(&["--bind", "localhost"]);
+    assert!(text.contains("localhost") && text.contains("such as 127.0.0.1"), "{text}");
+    let text = error(&["--port", "70000"]);
+    assert!(text.contains("70000") && text.contains("0..=65535"), "{text}");
 }
 
 #[test]

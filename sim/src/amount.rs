@@ -78,7 +78,7 @@ impl Unit for Count {
 }
 
 impl Unit for Bytes {
-    const LIKE: &'static str = "a size such as 512, \"1KiB\" or \"2MB\"";
+    const LIKE: &'static str = "a size such as 512, \"1KiB\", \"2MB\" or \"1GiB\"";
 
     fn parse(text: &str) -> Option<u64> {
         let (number, unit) = split(text)?;
@@ -105,7 +105,7 @@ impl Unit for Bytes {
 }
 
 impl Unit for Nanos {
-    const LIKE: &'static str = "a duration such as \"500ms\" or \"2s\"";
+    const LIKE: &'static str = "a duration such as \"500ms\", \"2s\" or \"3min\"";
 
     fn parse(text: &str) -> Option<u64> {
         let (number, unit) = split(text)?;
@@ -157,7 +157,9 @@ impl<'de, U: Unit> Deserialize<'de> for Amount<U> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = from.deserialize_any(Scalar(U::LIKE))?;
         let value = U::parse(&text);
-        value.map(Self::of).ok_or_else(|| Error::custom(format!("expected {}", U::LIKE)))
+        value
+            .map(Self::of)
+            .ok_or_else(|| Error::custom(format!("found {text:?}, expected {}", U::LIKE)))
     }
 }
 
@@ -174,7 +176,10 @@ pub struct Span<U> {
 impl<'de, U: Unit> Deserialize<'de> for Span<U> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = from.deserialize_any(Scalar(U::LIKE))?;
-        let bad = || Error::custom(format!("expected {}, or a range `least..most`", U::LIKE));
+        let bad = || {
+            let like = U::LIKE;
+            Error::custom(format!("found {text:?}, expected {like}, or a range `least..most`"))
+        };
         let (least, most) = text.split_once("..").unwrap_or((&text, &text));
         let (least, most) = U::parse(least).zip(U::parse(most)).ok_or_else(bad)?;
         if least > most {
@@ -235,7 +240,10 @@ impl<'de, U: Unit> Deserialize<'de> for Bound<U> {
         let text = from.deserialize_any(Scalar(U::LIKE))?;
         Self::parse(&text).ok_or_else(|| {
             let signs = "`= n`, `>= n`, `<= n`, `> n`, `< n` or `n..m`";
-            Error::custom(format!("expected {signs}, where n is {}", U::LIKE))
+            let like = U::LIKE;
+            Error::custom(format!(
+                "found {text:?}, expected a bound that numbers can meet: {signs}, where n is {like}"
+            ))
         })
     }
 }

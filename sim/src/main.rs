@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 use serde_json::json;
 use sluicegate_sim::scenario::{self, Story};
 use sluicegate_sim::{Outcome, run};
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -70,19 +71,21 @@ fn main() -> ExitCode {
 fn stories(options: &Run) -> Result<Vec<Story>, String> {
     let mut stories = Vec::new();
     for file in files(&options.paths)? {
-        let text =
-            std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+        let text = std::fs::read_to_string(&file).map_err(|error| {
+            let file = file.display();
+            format!("cannot read {file}: {error}; name a scenario in TOML, or a folder of them")
+        })?;
         let read = scenario::read(&file.display().to_string(), &text);
         stories.extend(read.map_err(|error| error.to_string())?);
     }
     if let Some(variant) = &options.variant {
+        let names = stories.iter().map(|story| story.variant.clone());
+        let known: BTreeSet<_> = names.filter(|name| !name.is_empty()).collect();
         stories.retain(|story| story.variant == *variant);
-    }
-    if stories.is_empty() {
-        return Err(match &options.variant {
-            Some(variant) => format!("no scenario has a variant called `{variant}`"),
-            None => "no scenario found: a scenario's name ends in .toml".to_owned(),
-        });
+        if stories.is_empty() {
+            let known = Vec::from_iter(known).join(", ");
+            return Err(format!("no scenario has the variant `{variant}`; known: {known}"));
+        }
     }
     for story in &mut stories {
         story.seed = options.seed.unwrap_or(story.seed);
@@ -102,6 +105,10 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
         let entries = entries.map(|entry| entry.map(|entry| entry.path()));
         let mut inside = entries.collect::<Result<Vec<_>, _>>().map_err(no)?;
         inside.retain(|path| path.extension().is_some_and(|ending| ending == "toml"));
+        if inside.is_empty() {
+            let path = path.display();
+            return Err(format!("no scenario in {path}: a scenario's name ends in .toml"));
+        }
         inside.sort();
         files.extend(inside);
     }

@@ -101,8 +101,17 @@ fn bad_input_exits_with_2_before_anything_runs() {
     for arguments in [&["run", "no/such/file.toml"][..], &["run", "sim/src"], &["run"], &["walk"]] {
         assert_eq!(sim(arguments).status.code(), Some(2), "{arguments:?}");
     }
-    let output = sim(&["run", &good, "--variant", "none"]);
+    for (path, due) in [
+        ("no/such/file.toml", "cannot read no/such/file.toml"),
+        ("sim/src", "no scenario in sim/src"),
+    ] {
+        let message = text(&sim(&["run", path]).stderr);
+        assert!(message.contains(due), "{message}");
+    }
+    let output = sim(&["run", "scenarios/burst.toml", "--variant", "none"]);
     assert_eq!(output.status.code(), Some(2));
+    let message = text(&output.stderr);
+    assert!(message.contains("`none`; known: backpressure, backpressure-work-1"), "{message}");
     let refused = file("refused", "[limits]\nmax_connections = 1");
     let output = sim(&["run", &refused]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");

@@ -48,6 +48,13 @@ impl Http {
         };
         self.keep_alive = head.keep_alive && shard.is_ready;
         if let Some(upgrade) = head.upgrade {
+            if head.content_length > 0 {
+                self.keep_alive = false;
+                let text = "a request that upgrades to WebSocket has no body: send it without \
+                            Content-Length";
+                self.reply(shard, link, &Reply::new(400, text));
+                return Step::Closing(buf.len());
+            }
             return upgrade_to_websocket(shard, link, &head, upgrade.key);
         }
         let whole = usize::try_from(head.content_length)

@@ -1,10 +1,11 @@
 //! The publishing API: from a whole request to publishes in the core, or to a reply.
 
 use super::auth::{self, Signed};
+use super::channel;
 use crate::shard::Shard;
 use bytes::Bytes;
 use sluicegate_core::{
-    Ack, ConnId, Message, OutletId, Reason, Refusal, Retry, Tally, TenantId, Verdict,
+    Ack, Broker, ConnId, Message, Place, Reason, Refusal, Retry, Tally, TenantId, TopicId, Verdict,
 };
 use sluicegate_wire::pusher;
 use sluicegate_wire::rest::{self, Trigger};
@@ -69,6 +70,10 @@ fn prepare(
     if trigger.info.is_some() {
         return Err(Reply::new(400, "info: not served yet, leave it out"));
     }
+    for channel in &trigger.channels {
+        channel::check(channel)
+            .map_err(|no| Reply::new(400, format!("{channel}: {}", no.text())))?;
+    }
     Ok((tenant, trigger))
 }
 
@@ -79,22 +84,24 @@ fn dispatch(shard: &mut Shard, source: ConnId, tenant: TenantId, trigger: &Trigg
         .iter()
         .map(|channel| Bytes::from(pusher::event_frame(channel, &trigger.name, &trigger.data)))
         .collect();
-    // One publish is admitted or refused, and booked, by itself.
-    if frames.len() > 1 {
-        let jobs = u32::try_from(frames.len()).expect("a call names at most 100 channels");
-        let bytes = frames.iter().map(|frame| frame.len() as u64).sum();
-        if let Err(why) = shard.broker.room(source, jobs, bytes) {
-            let brought = Tally { records: u64::from(jobs), bytes };
+    let brought = Tally {
+        records: frames.len() as u64,
+        bytes: frames.iter().map(|frame| frame.len() as u64).sum(),
+    };
+    let topics = match make_room(shard, (source, tenant), &trigger.channels, brought) {
+        Ok(topics) => topics,
+        Err((why, reply)) => {
             shard.broker.refuse(source, brought, why);
-            return Answer::Reply(refusal(why));
+            return Answer::Reply(reply);
         }
-    }
+    };
     let mut jobs = 0;
     let mut failed = None;
-    for (channel, frame) in trigger.channels.iter().zip(frames) {
-        match publish_one(shard, (source, tenant), channel, frame, except) {
-            Ok(()) => jobs += 1,
-            Err(why) => failed = failed.or(Some(why)),
+    for (topic, frame) in topics.into_iter().zip(frames) {
+        let message = Message { frame, records: 1, ack: Ack::Now, except };
+        match shard.broker.publish(source, topic, message) {
+            Verdict::Queued(_) | Verdict::Parked(_) => jobs += 1,
+            Verdict::Refused(why) | Verdict::Shed(why) => failed = failed.or(Some(why)),
         }
     }
     match failed {
@@ -103,20 +110,55 @@ fn dispatch(shard: &mut Shard, source: ConnId, tenant: TenantId, trigger: &Trigg
     }
 }
 
-fn publish_one(
+/// The topics of a call, when there is room for all of it. Nothing of it is published yet.
+fn make_room(
     shard: &mut Shard,
     (source, tenant): (ConnId, TenantId),
-    channel: &str,
-    frame: Bytes,
-    except: Option<OutletId>,
-) -> Result<(), Refusal> {
-    // Looked up right before it is used: a topic without users may make way for another one.
-    let topic = shard.broker.topic(tenant, channel)?;
-    let message = Message { frame, records: 1, ack: Ack::Now, except };
-    match shard.broker.publish(source, topic, message) {
-        Verdict::Queued(_) | Verdict::Parked(_) => Ok(()),
-        Verdict::Refused(why) | Verdict::Shed(why) => Err(why),
+    channels: &[String],
+    brought: Tally,
+) -> Result<Vec<TopicId>, (Refusal, Reply)> {
+    let limits = shard.broker.limits();
+    let (most, key, place) = [
+        (limits.pub_queue_total, "pub_queue_total", Place::Schedule),
+        (limits.max_topics, "max_topics", Place::Table),
+    ]
+    .into_iter()
+    .min()
+    .expect("there are two");
+    if brought.records > most {
+        let why = Refusal { place, reason: Reason::Oversize, retry: Retry::Never };
+        let text = format!(
+            "channels: {} named, but `{key}` of this server is {most}: name at most {most} in one \
+             call",
+            brought.records
+        );
+        return Err((why, Reply::new(413, text)));
     }
+    let jobs = u32::try_from(brought.records).expect("a call names at most 100 channels");
+    shard
+        .broker
+        .room(source, jobs, brought.bytes)
+        .and_then(|()| resolve(&mut shard.broker, tenant, channels))
+        .map_err(|why| (why, refusal(why)))
+}
+
+/// The topics of these names, made where they are new. Making one may retire a topic that nobody
+/// uses, even one of the same call: that one is made again, and so gets behind all others.
+fn resolve(
+    broker: &mut Broker,
+    tenant: TenantId,
+    channels: &[String],
+) -> Result<Vec<TopicId>, Refusal> {
+    for _ in 0..=channels.len() {
+        let topics = channels.iter().map(|channel| broker.topic(tenant, channel));
+        let topics = topics.collect::<Result<Vec<_>, _>>()?;
+        let mut both = channels.iter().zip(&topics);
+        if both.all(|(channel, topic)| broker.find_topic(tenant, channel) == Some(*topic)) {
+            return Ok(topics);
+        }
+    }
+    // They push out one another: there is room for some of them only.
+    Err(Refusal { place: Place::Table, reason: Reason::Limit, retry: Retry::After(1_000) })
 }
 
 /// The core's "no" in this protocol.
@@ -149,6 +191,10 @@ pub(super) fn refusal(why: Refusal) -> Reply {
         }
         (503, Retry::Never) => {
             Reply::new(status, format!("refused at {place}: {reason}")).header("Retry-After", "1")
+        }
+        (413, _) => {
+            let text = format!("refused at {place}: {reason}; it can never fit: send less at once");
+            Reply::new(status, text)
         }
         _ => Reply::new(status, format!("refused at {place}: {reason}")),
     }

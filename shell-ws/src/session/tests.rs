@@ -3,7 +3,7 @@ use super::auth::tests::sign;
 use super::*;
 use crate::apps::App;
 use crate::shard::tests::{shard, shard_with};
-use sluicegate_core::{Effect, Instant, Limits, Progress, Rand, Reason};
+use sluicegate_core::{Effect, Instant, Limits, Place, Progress, Rand, Reason};
 
 const NOW: u64 = 1_700_000_000;
 
@@ -297,12 +297,15 @@ fn the_next_request_waits_until_a_response_is_out() {
 #[test]
 fn bad_requests_end_the_connection_with_their_status() {
     let long = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", "h".repeat(1 << 20));
+    let hello = upgrade("/app/app-key?protocol=7");
+    let hello_with_body = hello.replace("\r\n\r\n", "\r\nContent-Length: 3\r\n\r\nabc");
     for (request, status) in [
         ("rubbish\r\n\r\n", 400),
         (long.as_str(), 431),
         ("GET / HTTP/1.1\r\n\r\n", 400),
         ("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n", 411),
         ("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 131073\r\n\r\n", 413),
+        (hello_with_body.as_str(), 400),
         ("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999999999999\r\n\r\n", 400),
     ] {
         let mut world = World::new();
@@ -476,6 +479,8 @@ fn channels_that_are_not_served_are_refused_by_name() {
         ("private-a", "NotServed", 501),
         ("presence-a", "NotServed", 501),
         ("private-encrypted-a", "NotServed", 501),
+        ("cache-a", "NotServed", 501),
+        ("private-cache-a", "NotServed", 501),
         ("#server-to-user-1", "InvalidChannel", 400),
         ("a b", "InvalidChannel", 400),
         ("", "InvalidChannel", 400),
@@ -486,7 +491,13 @@ fn channels_that_are_not_served_are_refused_by_name() {
         assert_eq!(value["event"], "pusher:subscription_error", "{channel}");
         assert_eq!((&value["channel"], &value["data"]["type"]), (&channel.into(), &kind.into()));
         assert_eq!(value["data"]["status"], status);
+        // A publisher must not think that somebody gets it.
+        let refused = world.publish(&event(&["served", channel], "1"));
+        assert!(refused.starts_with("HTTP/1.1 400 "), "{refused}");
+        let sentence = value["data"]["error"].as_str().unwrap();
+        assert!(refused.contains(sentence), "{sentence:?} is missing in {refused}");
     }
+    assert_eq!(world.shard.broker.ledger().offered.records, 0);
     assert!(world.subscribe(peer, &"a".repeat(164))[0].contains("succeeded"), "just fits");
     let frames = world.subscribe(peer, &"ä".repeat(20_000));
     assert!(frames[0].len() < 1000, "what is sent back is bounded");
@@ -700,17 +711,88 @@ fn every_bad_call_has_its_status_and_publishes_nothing() {
     assert!(world.publish(r#"{"name":"e","channel":"a","data":""}"#).starts_with("HTTP/1.1 200 "));
 }
 
+/// A world whose limits are the defaults but for these.
+fn limited(changes: &[(&str, u64)]) -> World {
+    let mut limits = Limits::default();
+    for (key, value) in changes {
+        limits.set(key, *value).unwrap();
+    }
+    World::with(shard_with(limits))
+}
+
+/// Records that a publisher brought, that were refused for a cause, and that went on.
+fn brought(world: &World, place: Place, reason: Reason) -> [u64; 3] {
+    let books = world.shard.broker.ledger();
+    [books.offered.records, books.refused.get(place, reason).records, books.sequenced.records]
+}
+
 #[test]
 fn a_call_is_admitted_whole_or_refused_whole() {
-    let mut limits = Limits::default();
-    limits.set("pub_queue_total", 2).unwrap();
-    let mut world = World::with(shard_with(limits));
-    let refused = world.publish(&event(&["a", "b", "c"], "1"));
+    let mut world = limited(&[("pub_queue_depth", 4), ("pub_queue_total", 4)]);
+    let (first, second) = (world.connect(), world.connect());
+    world.peers[first].inbox.extend(post(&event(&["a", "b"], "1"), NOW).as_bytes());
+    world.peers[second].inbox.extend(post(&event(&["a", "b", "c"], "1"), NOW).as_bytes());
+    assert!(world.digest(first) && world.digest(second));
+    while world.run() {}
+    let refused = world.http(second);
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
     assert!(refused.contains("\r\nRetry-After: 1\r\n") && refused.contains("queue_full"));
-    assert_eq!(world.shard.broker.ledger().sequenced.records, 0);
-    assert!(world.publish(&event(&["a", "b"], "1")).starts_with("HTTP/1.1 200 "));
-    assert_eq!(world.shard.broker.ledger().sequenced.records, 2);
+    assert!(world.http(first).starts_with("HTTP/1.1 200 "));
+    assert_eq!(brought(&world, Place::Schedule, Reason::QueueFull), [5, 3, 2]);
+}
+
+#[test]
+fn a_call_that_can_never_be_admitted_is_told_so() {
+    for (key, place) in [("pub_queue_total", Place::Schedule), ("max_topics", Place::Table)] {
+        let mut world = limited(&[("pub_queue_depth", 2), (key, 2)]);
+        let refused = world.publish(&event(&["a", "b", "c"], "1"));
+        assert!(refused.starts_with("HTTP/1.1 413 "), "{refused}");
+        assert!(!refused.contains("Retry-After"), "{refused}");
+        for part in ["3 named", key, "at most 2"] {
+            assert!(refused.contains(part), "{part:?} is missing in {refused}");
+        }
+        assert_eq!(brought(&world, place, Reason::Oversize), [3, 3, 0]);
+        assert!(world.publish(&event(&["a", "b"], "1")).starts_with("HTTP/1.1 200 "), "just fits");
+    }
+}
+
+#[test]
+fn a_call_for_more_bytes_than_there_ever_are_is_told_so() {
+    let few = 128 << 10;
+    let mut world = limited(&[("max_frame_bytes", few - (64 << 10)), ("pub_inflight_bytes", few)]);
+    let names: Vec<String> = (0..20).map(|n| format!("c{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let refused = world.publish(&event(&names, &"x".repeat(10_000)));
+    assert!(refused.starts_with("HTTP/1.1 413 ") && refused.contains("send less"), "{refused}");
+    assert_eq!(brought(&world, Place::Admission, Reason::Oversize), [20, 20, 0]);
+    assert!(world.publish(&event(&names[..10], "x")).starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn a_topic_that_cannot_be_made_refuses_the_whole_call_and_is_booked() {
+    for (channels, others) in [(&["a", "b"][..], &["x"][..]), (&["a"], &["x", "y"])] {
+        let mut world = limited(&[("max_topics", 2)]);
+        let (peer, _) = world.client();
+        for channel in others {
+            world.subscribe(peer, channel);
+        }
+        let refused = world.publish(&event(channels, "1"));
+        assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+        assert!(refused.contains("refused at table: limit"), "{refused}");
+        let records = channels.len() as u64;
+        assert_eq!(brought(&world, Place::Table, Reason::Limit), [records, records, 0]);
+    }
+}
+
+#[test]
+fn topics_of_one_call_do_not_make_way_for_one_another() {
+    let mut world = limited(&[("max_topics", 3)]);
+    for channel in ["x", "a", "y"] {
+        assert!(world.publish(&event(&[channel], "1")).starts_with("HTTP/1.1 200 "));
+    }
+    let answer = world.publish(&event(&["a", "b", "c"], "1"));
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert_eq!(brought(&world, Place::Table, Reason::Limit), [6, 0, 6]);
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! The WebSocket side of a connection: the Pusher protocol's commands.
 
+use super::channel::{self, Unserved};
 use super::{Link, MAX_MESSAGE, Step, Wait};
 use crate::shard::Shard;
 use sluicegate_core::{Close, Lane, Policy, Refusal, SubId, TenantId, TopicId, Wish};
-use sluicegate_wire::pusher::{self, Command, Kind, MAX_CHANNEL, close};
+use sluicegate_wire::pusher::{self, Command, MAX_CHANNEL, close};
 use sluicegate_wire::ws::{self, Decoder, Event, Opcode};
 
 /// The most channels of one connection: a limit of the protocol, not of load.
@@ -133,13 +134,7 @@ impl Client {
     }
 
     fn try_subscribe(&mut self, shard: &mut Shard, link: Link, channel: &str) -> Result<(), No> {
-        pusher::check_channel(channel, MAX_CHANNEL)
-            .map_err(|fault| No::new("InvalidChannel", fault.to_string(), 400))?;
-        if pusher::kind(channel) != Kind::Public {
-            let text = "private, presence and encrypted channels are not served yet: use a channel \
-                        without such a prefix";
-            return Err(No::new("NotServed", text, 501));
-        }
+        channel::check(channel).map_err(No::from)?;
         let at = match shard.broker.find_topic(self.tenant, channel) {
             Some(topic) => self.channels.binary_search_by_key(&topic, |entry| entry.0),
             None => Err(0),
@@ -181,6 +176,16 @@ struct No {
 impl No {
     fn new(kind: &'static str, text: impl Into<String>, status: u16) -> Self {
         Self { kind, text: text.into(), status }
+    }
+}
+
+impl From<Unserved> for No {
+    fn from(why: Unserved) -> Self {
+        let (kind, status) = match why {
+            Unserved::BadName(_) => ("InvalidChannel", 400),
+            Unserved::NotYet => ("NotServed", 501),
+        };
+        Self::new(kind, why.text(), status)
     }
 }
 

@@ -131,6 +131,8 @@ fn feed(
     items: &mut u32,
 ) -> (usize, Digested) {
     let mut used = 0;
+    // What it needed, it needed for an item that is whole now.
+    socket.need = 0;
     loop {
         if socket.session.is_paused(shard) {
             return (used, Digested::Blocked);
@@ -139,10 +141,7 @@ fn feed(
             return (used, Digested::Spent);
         }
         match socket.session.receive(shard, &mut buf[used..]) {
-            Took::Blocked => {
-                socket.need = 0;
-                return (used, Digested::Blocked);
-            }
+            Took::Blocked => return (used, Digested::Blocked),
             Took::Need(total) => {
                 debug_assert!(total > buf.len() - used, "more than there is");
                 socket.need = total;

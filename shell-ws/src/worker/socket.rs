@@ -51,7 +51,8 @@ pub(super) struct Socket {
     /// The beginning of a request or frame whose end has not come. Invariant: at most what the
     /// session needs, and one chunk.
     pub(super) inbox: Vec<u8>,
-    /// It is not worth asking the session before the inbox holds this much.
+    /// It is not worth asking the session before the inbox holds this much. Invariant: 0 unless the
+    /// session said so of the inbox as it is.
     pub(super) need: usize,
     /// The kernel may have more to read: from an event until a read finds nothing.
     pub(super) is_readable: bool,

@@ -42,9 +42,14 @@ impl Source<'_> {
         let start = at.start.min(self.text.len());
         let before = self.text.get(..start).unwrap_or("");
         let number = before.matches('\n').count() + 1;
-        let text = self.text.lines().nth(number - 1).unwrap_or("").trim().to_owned();
+        let text = shown(self.text.lines().nth(number - 1).unwrap_or("").trim());
         let (file, message) = (self.file.to_owned(), message.into());
         BadInput { file, line: Some((number, text)), message }
+    }
+
+    /// What is written at `at`, for messages.
+    pub(super) fn written(&self, at: &Range<usize>) -> String {
+        shown(self.text.get(at.clone()).unwrap_or(""))
     }
 
     /// An error about the whole file.
@@ -67,17 +72,49 @@ impl Source<'_> {
         };
         match error.span() {
             // A key missing at the top is missing in the whole file.
-            Some(at) if at.start > 0 => self.bad(&at, text),
+            Some(at) if at.start > 0 || !message.starts_with("missing field") => {
+                self.bad(&at, text)
+            }
             _ => self.bad_file(text),
         }
     }
 }
 
-/// The reader's message without the names of Rust's types.
+/// A part of the file for people: not too long, and nothing that a terminal would obey.
+fn shown(text: &str) -> String {
+    const MOST: usize = 160;
+    let mut out = String::new();
+    for (place, c) in text.chars().enumerate() {
+        if place == MOST {
+            return out + "…";
+        }
+        if c.is_control() {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// The reader's message in the words of a TOML file, without the names of Rust's types.
 fn plain(message: &str) -> String {
-    let mut text = message.trim_end().replace("missing field", "missing key");
-    for number in ["i64", "u32", "u64"] {
-        text = text.replace(&format!("expected {number}"), "expected a whole number");
+    let mut text = message.trim_end().to_owned();
+    for (of_rust, of_people) in [
+        ("missing field", "missing key"),
+        ("duplicate key", "this key is given twice: write it once"),
+        ("invalid type: map", "found a table"),
+        ("invalid type: sequence", "found a list"),
+        ("invalid type: string ", "found "),
+        ("invalid type: ", "found the "),
+        ("invalid value: ", "found the "),
+        ("expected a sequence", "expected a list, such as [[name]] or [1, 2]"),
+        ("expected a boolean", "expected true or false"),
+        ("expected i64", "expected a whole number"),
+        ("expected u32", "expected a whole number from 0 to 4294967295"),
+        ("expected u64", "expected a whole number from 0 on"),
+    ] {
+        text = text.replace(of_rust, of_people);
     }
     text
 }
@@ -88,6 +125,9 @@ pub(super) fn unknown(what: &str, word: &str, known: &[&str]) -> String {
     match near {
         Some((steps, name)) if steps <= 1 + word.chars().count() / 3 => {
             format!("unknown {what} `{word}`; did you mean `{name}`?")
+        }
+        _ if known.is_empty() => {
+            format!("unknown {what} `{word}`: the file has no {what}, add one of this name")
         }
         _ => format!("unknown {what} `{word}`; known: {}", known.join(", ")),
     }

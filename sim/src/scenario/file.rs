@@ -14,8 +14,8 @@ pub(super) type Table<T> = BTreeMap<Spanned<String>, Spanned<T>>;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
-    pub(super) title: String,
-    pub(super) about: String,
+    pub(super) title: At<String>,
+    pub(super) about: At<String>,
     #[serde(default)]
     pub(super) seed: u64,
     pub(super) duration: At<Amount<Nanos>>,
@@ -44,9 +44,9 @@ pub(super) struct File {
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Cpu {
-    pub(super) turn: Option<Amount<Nanos>>,
-    pub(super) read: Option<Amount<Nanos>>,
-    pub(super) delivery: Option<Amount<Nanos>>,
+    pub(super) turn: Option<At<Amount<Nanos>>>,
+    pub(super) read: Option<At<Amount<Nanos>>>,
+    pub(super) delivery: Option<At<Amount<Nanos>>>,
     pub(super) work: Option<At<u32>>,
     pub(super) reads: Option<At<u32>>,
 }
@@ -104,7 +104,7 @@ pub(super) struct Publisher {
     #[serde(default)]
     pub(super) bursts: Vec<At<Burst>>,
     pub(super) bandwidth: Option<At<Amount<Bytes>>>,
-    pub(super) delay: Option<Amount<Nanos>>,
+    pub(super) delay: Option<At<Amount<Nanos>>>,
     pub(super) window: Option<At<Amount<Bytes>>>,
 }
 
@@ -127,7 +127,7 @@ pub(super) struct Subscriber {
     pub(super) batches: Option<u32>,
     pub(super) bytes: Option<Amount<Bytes>>,
     pub(super) bandwidth: Option<At<Amount<Bytes>>>,
-    pub(super) delay: Option<Amount<Nanos>>,
+    pub(super) delay: Option<At<Amount<Nanos>>>,
     pub(super) buffer: Option<At<Amount<Bytes>>>,
     #[serde(default)]
     pub(super) stalls: Vec<At<Stall>>,
@@ -144,7 +144,7 @@ pub(super) struct Stall {
 #[serde(deny_unknown_fields)]
 pub(super) struct Pressure {
     pub(super) at: At<Amount<Nanos>>,
-    pub(super) text: Option<String>,
+    pub(super) text: Option<At<String>>,
     #[serde(default)]
     pub(super) unreadable: bool,
 }

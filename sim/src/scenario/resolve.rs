@@ -7,11 +7,13 @@ use super::{Cells, Cpu, Expect, PublisherGroup, Story, SubscriberGroup};
 use crate::amount::{Amount, Bound, Bytes, Count, Nanos, Text, Unit};
 use crate::frame::HEADER;
 use crate::line::LineSpec;
-use sluicegate_core::{Ack, Band, Limits, Pipe, Place, Policy, Reason, Wish, limits};
+use sluicegate_core::{Ack, Band, Limits, Pipe, Place, Policy, Reason, Sample, Wish, limits};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most publishes one run may offer: it keeps a few words of each.
 const MOST_PUBLISHES: u64 = 10_000_000;
+/// The most deliveries one run may cause: a million takes about a second.
+const MOST_DELIVERIES: u64 = 10_000_000_000;
 /// The most publishers, and the most subscribers.
 const MOST_PEERS: u64 = 100_000;
 /// What is assumed of a link: one gigabit, and a tenth of a millisecond.
@@ -23,6 +25,53 @@ const DRAIN: u64 = 10_000_000_000;
 
 type Checked<T> = Result<T, BadInput>;
 
+/// What an amount may be. With the bounds on publishes and deliveries these keep every sum and
+/// product of a run within 64 bits.
+struct Range {
+    least: u64,
+    most: u64,
+    /// Least and most as people write them.
+    text: &'static str,
+}
+
+const DAY: u64 = 86_400_000_000_000;
+const TIME: Range = Range { least: 0, most: DAY, text: "\"0s\" and \"1440min\"" };
+const DURATION: Range = Range { least: 1, most: DAY, text: "\"1ns\" and \"1440min\"" };
+const COST: Range = Range { least: 0, most: 10_000_000_000, text: "\"0s\" and \"10s\"" };
+const SPEED: Range =
+    Range { least: 1, most: 1_000_000_000_000, text: "1 and \"1000GB\" (per second)" };
+const ROOM: Range = Range { least: 1, most: 1 << 30, text: "1 and \"1GiB\"" };
+/// Deliveries per step, publishes per source and turn.
+const PORTION: std::ops::RangeInclusive<u32> = 1..=1_000_000;
+
+/// The amount of a key, within its range.
+fn amount<U: Unit>(
+    source: &Source<'_>,
+    amount: &At<Amount<U>>,
+    key: &str,
+    range: &Range,
+) -> Checked<u64> {
+    let value = amount.get_ref().value;
+    if (range.least..=range.most).contains(&value) {
+        return Ok(value);
+    }
+    let written = source.written(&amount.span());
+    let message = format!("`{key} = {written}` must be between {}", range.text);
+    Err(source.bad(&amount.span(), message))
+}
+
+/// A text without characters that would change how a table is shown.
+fn printable(source: &Source<'_>, text: &At<String>, key: &str, allowed: &str) -> Checked<()> {
+    let control = |c: &char| c.is_control() && !allowed.contains(*c);
+    match text.get_ref().chars().find(control) {
+        Some(found) => {
+            let message = format!("`{key}` holds the control character {found:?}: take it out");
+            Err(source.bad(&text.span(), message))
+        }
+        None => Ok(()),
+    }
+}
+
 /// One story per variant, or one if there are none.
 pub(super) fn stories(source: &Source<'_>, file: &file::File) -> Checked<Vec<Story>> {
     let base = base(source, file)?;
@@ -32,6 +81,7 @@ pub(super) fn stories(source: &Source<'_>, file: &file::File) -> Checked<Vec<Sto
     let mut names = BTreeSet::new();
     let variants = file.variant.iter().map(|variant| {
         let name = variant.name.get_ref();
+        printable(source, &variant.name, "name", "")?;
         if name.is_empty() || !names.insert(name) {
             let message = format!("`name = {name:?}`: every variant needs a name of its own");
             return Err(source.bad(&variant.name.span(), message));
@@ -48,16 +98,19 @@ pub(super) fn stories(source: &Source<'_>, file: &file::File) -> Checked<Vec<Sto
 
 /// What all variants share.
 fn base(source: &Source<'_>, file: &file::File) -> Checked<Story> {
-    let duration = positive(source, &file.duration, "duration")?;
-    let drain = file.drain.as_ref().map_or(DRAIN, |drain| drain.get_ref().value);
+    printable(source, &file.title, "title", "")?;
+    printable(source, &file.about, "about", "\n\t")?;
+    let duration = amount(source, &file.duration, "duration", &DURATION)?;
+    let drain = file.drain.as_ref();
+    let drain = drain.map_or(Ok(DRAIN), |drain| amount(source, drain, "drain", &TIME))?;
     let mut story = Story {
         file: source.file.to_owned(),
         variant: String::new(),
-        title: file.title.clone(),
-        about: file.about.clone(),
+        title: file.title.get_ref().clone(),
+        about: file.about.get_ref().clone(),
         seed: file.seed,
         duration,
-        end: duration.saturating_add(drain),
+        end: duration + drain,
         limits: Limits::default(),
         cpu: Cpu { turn: 0, read: 0, delivery: 0, work: 1024, reads: 64 },
         tenants: tenants(source, file)?,
@@ -108,13 +161,6 @@ fn finish(source: &Source<'_>, file: &file::File, story: Story) -> Checked<Story
     Ok(story)
 }
 
-fn positive<U: Unit>(source: &Source<'_>, amount: &At<Amount<U>>, key: &str) -> Checked<u64> {
-    match amount.get_ref().value {
-        0 => Err(source.bad(&amount.span(), format!("`{key}` must be more than 0"))),
-        value => Ok(value),
-    }
-}
-
 fn tenants(source: &Source<'_>, file: &file::File) -> Checked<Vec<(String, u32)>> {
     if file.tenant.is_empty() {
         return Ok(vec![("default".to_owned(), 1)]);
@@ -151,6 +197,7 @@ fn topics(
 fn unique<'a>(source: &Source<'_>, names: impl Iterator<Item = &'a At<String>>) -> Checked<()> {
     let mut seen = BTreeSet::new();
     for name in names {
+        printable(source, name, "name", "")?;
         if name.get_ref().is_empty() || !seen.insert(name.get_ref()) {
             let message =
                 format!("`name = {:?}`: a name must be new and not empty", name.get_ref());
@@ -195,7 +242,12 @@ fn set_limits(source: &Source<'_>, to: &mut Limits, table: &Table<Text>) -> Chec
             _ => None,
         });
         let number = number.ok_or_else(|| {
-            let message = format!("`{} = {text}` must be a number of {}", key.name, key.unit);
+            let like = match key.unit {
+                "bytes" => Bytes::LIKE,
+                "milliseconds" => "a number of milliseconds, or text such as \"2s\"",
+                _ => Count::LIKE,
+            };
+            let message = format!("`{} = {text}` must be {like}", key.name);
             source.bad(&value.span(), message)
         })?;
         to.set(key.name, number).map_err(|error| source.bad(&value.span(), error.to_string()))?;
@@ -204,17 +256,20 @@ fn set_limits(source: &Source<'_>, to: &mut Limits, table: &Table<Text>) -> Chec
 }
 
 fn set_cpu(source: &Source<'_>, to: &mut Cpu, cpu: &file::Cpu) -> Checked<()> {
-    let time = |to: &mut u64, from: &Option<Amount<Nanos>>| {
-        *to = from.map_or(*to, |amount| amount.value);
-    };
-    time(&mut to.turn, &cpu.turn);
-    time(&mut to.read, &cpu.read);
-    time(&mut to.delivery, &cpu.delivery);
-    if cpu.work.is_some() {
-        to.work = count(source, cpu.work.as_ref(), "work", 1..=u32::MAX)?;
+    for (to, from, key) in [
+        (&mut to.turn, &cpu.turn, "turn"),
+        (&mut to.read, &cpu.read, "read"),
+        (&mut to.delivery, &cpu.delivery, "delivery"),
+    ] {
+        if let Some(time) = from {
+            *to = amount(source, time, key, &COST)?;
+        }
     }
-    if cpu.reads.is_some() {
-        to.reads = count(source, cpu.reads.as_ref(), "reads", 1..=u32::MAX)?;
+    for (to, from, key) in [(&mut to.work, &cpu.work, "work"), (&mut to.reads, &cpu.reads, "reads")]
+    {
+        if from.is_some() {
+            *to = count(source, from.as_ref(), key, PORTION)?;
+        }
     }
     Ok(())
 }
@@ -250,7 +305,7 @@ impl Context<'_> {
             let at = group.from.as_ref().map_or_else(|| group.name.span(), At::span);
             return Err(source.bad(&at, "`from` must be before `until`"));
         }
-        let link = (group.bandwidth.as_ref(), group.delay, group.window.as_ref());
+        let link = (group.bandwidth.as_ref(), group.delay.as_ref(), group.window.as_ref());
         Ok(PublisherGroup {
             name: group.name.get_ref().clone(),
             count: count(source, group.count.as_ref(), "count", 1..=100_000)?,
@@ -308,7 +363,7 @@ impl Context<'_> {
                            `batches` and `bytes` need `pipe = \"single\"`";
             return Err(source.bad(&group.name.span(), message));
         }
-        let link = (group.bandwidth.as_ref(), group.delay, group.buffer.as_ref());
+        let link = (group.bandwidth.as_ref(), group.delay.as_ref(), group.buffer.as_ref());
         Ok(SubscriberGroup {
             name: group.name.get_ref().clone(),
             count: count(source, group.count.as_ref(), "count", 1..=100_000)?,
@@ -347,12 +402,13 @@ impl Context<'_> {
         key: &str,
         stalls: Vec<(u64, u64)>,
     ) -> Checked<LineSpec> {
-        let or = |amount: Option<&At<Amount<Bytes>>>, key, default| {
-            amount.map_or(Ok(default), |amount| positive(self.source, amount, key))
+        let of = |given: Option<&At<Amount<Bytes>>>, key, range, default| {
+            given.map_or(Ok(default), |given| amount(self.source, given, key, range))
         };
-        let bandwidth = or(bandwidth, "bandwidth", BANDWIDTH)?;
-        let delay = delay.map_or(DELAY, |delay| delay.value);
-        Ok(LineSpec { bandwidth, delay, buffer: or(buffer, key, BUFFER)?, stalls })
+        let bandwidth = of(bandwidth, "bandwidth", &SPEED, BANDWIDTH)?;
+        let delay = delay.map_or(Ok(DELAY), |delay| amount(self.source, delay, "delay", &TIME))?;
+        let buffer = of(buffer, key, &ROOM, BUFFER)?;
+        Ok(LineSpec { bandwidth, delay, buffer, stalls })
     }
 
     fn within(&self, at: Option<&At<Amount<Nanos>>>, key: &str, default: u64) -> Checked<u64> {
@@ -360,14 +416,20 @@ impl Context<'_> {
         if at.get_ref().value <= self.duration {
             return Ok(at.get_ref().value);
         }
-        Err(self.source.bad(&at.span(), format!("`{key}` is after the end of the duration")))
+        let (written, end) = (self.source.written(&at.span()), Nanos::show(self.duration));
+        let message = format!("`{key} = {written}` must be at most the duration, which is {end}");
+        Err(self.source.bad(&at.span(), message))
     }
 
     /// Names are unique over publishers and over subscribers, and the run fits into memory.
     fn sizes(&self, file: &file::File, story: &Story) -> Checked<()> {
         unique(self.source, file.publisher.iter().map(|group| &group.name))?;
         unique(self.source, file.subscriber.iter().map(|group| &group.name))?;
-        let mut publishes = 0_u64;
+        let mut audience = vec![0_u64; story.topics.len()];
+        for group in &story.subscribers {
+            audience[group.topic] += u64::from(group.count);
+        }
+        let (mut publishes, mut deliveries) = (0_u64, 0_u64);
         for (spec, group) in file.publisher.iter().zip(&story.publishers) {
             let extra: u64 =
                 group.bursts.iter().map(|(a, b, n)| (b - a).saturating_mul(n - 1)).sum();
@@ -375,14 +437,30 @@ impl Context<'_> {
             let offered = time * u128::from(group.rate) * u128::from(group.count) / 1_000_000_000;
             publishes = publishes.saturating_add(u64::try_from(offered).unwrap_or(u64::MAX));
             if publishes > MOST_PUBLISHES {
-                let message = format!("a run may offer at most {MOST_PUBLISHES} publishes");
+                let message = format!(
+                    "`rate = {}`: with this a run offers {publishes} publishes, the limit is \
+                     {MOST_PUBLISHES}: lower `rate`, `count`, `times` or `duration`",
+                    group.rate
+                );
+                return Err(self.source.bad(&spec.rate.span(), message));
+            }
+            deliveries += u64::try_from(offered).unwrap_or(u64::MAX) * audience[group.topic];
+            if deliveries > MOST_DELIVERIES {
+                let message = format!(
+                    "`rate = {}`: with this a run causes up to {deliveries} deliveries, the limit \
+                     is {MOST_DELIVERIES}: lower it, or the `count` of subscribers",
+                    group.rate
+                );
                 return Err(self.source.bad(&spec.rate.span(), message));
             }
         }
         let peers: u64 = story.subscribers.iter().map(|group| u64::from(group.count)).sum();
         let publishers: u64 = story.publishers.iter().map(|group| u64::from(group.count)).sum();
         if peers.max(publishers) > MOST_PEERS {
-            let message = format!("at most {MOST_PEERS} publishers and as many subscribers");
+            let message = format!(
+                "`count` adds up to {publishers} publishers and {peers} subscribers: at most \
+                 {MOST_PEERS} of each"
+            );
             return Err(self.source.bad_file(message));
         }
         Ok(())
@@ -398,7 +476,12 @@ impl Context<'_> {
             }
             last = at;
             match (&reading.text, reading.unreadable) {
-                (Some(text), false) => Ok((at, Some(text.clone()))),
+                (Some(text), false) if Sample::parse(text.get_ref()).is_none() => {
+                    let message = "`text` is no memory.pressure file: write its two lines, as in \
+                                   scenarios/memory-pressure.toml, or `unreadable = true`";
+                    Err(self.source.bad(&text.span(), message))
+                }
+                (Some(text), false) => Ok((at, Some(text.get_ref().clone()))),
                 (None, true) => Ok((at, None)),
                 _ => bad("a reading has either `text` or `unreadable = true`"),
             }
@@ -409,7 +492,7 @@ impl Context<'_> {
 
 /// Bandwidth, delay, buffer as they are written.
 type Link<'a> =
-    (Option<&'a At<Amount<Bytes>>>, Option<Amount<Nanos>>, Option<&'a At<Amount<Bytes>>>);
+    (Option<&'a At<Amount<Bytes>>>, Option<&'a At<Amount<Nanos>>>, Option<&'a At<Amount<Bytes>>>);
 
 /// Adds what `file` says to the story's expectations; what is said twice is replaced.
 fn set_expect(source: &Source<'_>, story: &mut Story, file: &file::Expect) -> Checked<()> {

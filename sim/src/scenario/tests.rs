@@ -42,7 +42,8 @@ fn what_is_not_said_has_defaults() {
 
 #[test]
 fn limits_take_their_unit_or_text_of_it() {
-    let text = "[limits]\nhigh_water_bytes = '1MiB'\nband_dwell_ms = '2s'\npub_queue_total = 7";
+    let text = "[limits]\nhigh_water_bytes = '1MiB'\nband_dwell_ms = '2s'\n\
+                pub_queue_depth = 7\npub_queue_total = 7";
     let limits = with(text).unwrap().remove(0).limits;
     let found = (limits.high_water_bytes, limits.band_dwell_ms, limits.pub_queue_total);
     assert_eq!(found, (1 << 20, 2000, 7));
@@ -133,4 +134,98 @@ fn what_cannot_be_run_is_named_with_its_line() {
     ];
     let all: Vec<String> = cases.iter().map(|text| bad(text)).collect();
     insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
+fn what_newcomers_write_is_answered_with_what_to_write() {
+    let change = |from: &str, to: &str| BASE.replacen(from, to, 1);
+    let add = |text: &str| format!("{BASE}{text}");
+    let cases = [
+        String::new(),
+        "title: t".to_owned(),
+        "\0\u{1b}[31m".to_owned(),
+        format!("publishers = 3\n{BASE}"),
+        format!("seed = -1\n{BASE}"),
+        add("[limit]\nmax_topics = 3"),
+        add("[limits]\nhigh_water_bytes = '2TiB'"),
+        add("[limits]\nband_dwell_ms = '2h'"),
+        add("[expect]\ndrained = 'yes'"),
+        add("[expect]\nqueue_peak = '< 0'"),
+        add("[expect]\nqueue_peak = '5..3'"),
+        add("[expect.subscriber.reader]\ndropped = -1"),
+        add("stalls = { at = '1s' }"),
+        add("count = 5000000000"),
+        add("[[topic]]\nname = 'news'"),
+        add("[[publisher]]\nname = 'feed'\ntopic = 'news'\nrate = 1"),
+        add("[[pressure]]\nat = '1s'\ntext = 'full avg10=lots'"),
+        change("[[topic]]\nname = \"news\"", ""),
+        change("[[topic]]", "[topic]"),
+        change("rate = 10", "rate = 2.5"),
+        change("rate = 10", "rate = 10\nrate = 11"),
+        change("rate = 10\n", ""),
+        change("duration = \"10s\"", "duration = \"2h\""),
+    ];
+    let all: Vec<String> = cases.iter().map(|text| bad(text)).collect();
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
+fn values_that_no_run_survives_are_refused_with_their_range() {
+    let change = |from: &str, to: &str| BASE.replacen(from, to, 1);
+    let add = |text: &str| format!("{BASE}{text}");
+    let cases = [
+        add("[cpu]\ndelivery = '1000000000s'"),
+        add("[cpu]\nturn = '10.000000001s'"),
+        add("[cpu]\nread = '11s'"),
+        add("[cpu]\nwork = 4000000000"),
+        add("[cpu]\nreads = 1000001"),
+        add("[[variant]]\nname = 'a'\ncpu = { delivery = '1min' }"),
+        add("bandwidth = '18446744073GB'"),
+        add("buffer = '2GiB'"),
+        add("delay = '18446744073s'"),
+        change("rate = 10", "rate = 10\nbandwidth = 1\nwindow = '1000000GB'"),
+        change("rate = 10", "rate = 10\ndelay = '1441min'"),
+        change("duration = \"10s\"", "duration = \"18446744073s\""),
+        change("duration = \"10s\"", "duration = \"10s\"\ndrain = \"18446744073s\""),
+        change("rate = 10", "rate = 10000\ncount = 1000"),
+        change("rate = 10", "rate = 100000").replace("\"reader\"", "\"reader\"\ncount = 100000"),
+        change("\"feed\"", "\"feed\"\ncount = 60000")
+            + "[[publisher]]\nname = 'more'\ncount = 60000\ntopic = 'news'\nrate = 1",
+    ];
+    let all: Vec<String> = cases.iter().map(|text| bad(text)).collect();
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
+fn the_largest_values_are_taken_and_their_products_fit() {
+    let largest = format!(
+        "{BASE}bandwidth = '1000GB'\nbuffer = '1GiB'\ndelay = '1440min'\n[cpu]\nturn = '10s'\n\
+         read = '10s'\ndelivery = '10s'\nwork = 1000000\nreads = 1000000"
+    )
+    .replacen("\"10s\"", "\"1440min\"\ndrain = \"1440min\"", 1);
+    for link in ["", "bandwidth = 1\nwindow = '1GiB'\nsize = '16MiB'\ndelay = '1440min'\n"] {
+        let more = format!("rate = 10\nuntil = '10s'\n{link}");
+        let text = largest.replacen("rate = 10\n", &more, 1);
+        let story = read("story.toml", &text).unwrap().remove(0);
+        crate::run(&story).unwrap();
+    }
+}
+
+#[test]
+fn control_characters_are_refused_and_not_shown() {
+    for (from, to, key) in [
+        ("\"t\"", "\"t\\u001b[31m\"", "title"),
+        ("\"a\"", "\"a\\u0007\"", "about"),
+        ("name = \"news\"", "name = \"ne\\nws\"", "name"),
+        ("\"feed\"", "\"feed\\u0085\"", "name"),
+        ("\"reader\"", "\"reader\\u007f\"", "name"),
+    ] {
+        let message = bad(&BASE.replacen(from, to, 1));
+        assert!(message.contains(&format!("`{key}` holds the control character")), "{message}");
+    }
+    let variant = bad(&format!("{BASE}[[variant]]\nname = \"a\\tb\""));
+    assert!(variant.contains("`name` holds the control character '\\t'"), "{variant}");
+    let raw = bad(&BASE.replacen("\"t\"", "\"t\u{1b}[31m\"", 1));
+    assert!(!raw.contains('\u{1b}') && raw.contains("\\u{1b}[31m"), "{raw}");
+    read("story.toml", &BASE.replacen("\"a\"", "\"a\\n\\tb\"", 1)).expect("a paragraph may break");
 }

@@ -62,7 +62,7 @@ fn a_block_subscriber_stops_its_publisher_and_nothing_is_lost() {
     let text = PEERS.replace("rate = 100", "rate = 1000\nwindow = '8KiB'");
     let block = "pipe = 'single'\npolicy = 'block'\nbatches = 4\nbuffer = '4KiB'\n\
                  stalls = [{ at = '500ms', for = '1s' }]\n[limits]\nlossless = 1\n\
-                 pub_queue_total = 4";
+                 pub_queue_depth = 4\npub_queue_total = 4";
     let report = outcome(&format!("{text}{block}")).report;
     let seen = report.publishers[0].seen;
     assert!((900..1100).contains(&seen.held_back), "{seen:?}");
@@ -74,7 +74,8 @@ fn a_block_subscriber_stops_its_publisher_and_nothing_is_lost() {
 #[test]
 fn a_block_subscriber_that_never_reads_again_is_named_in_no_verdict_but_nothing_drains() {
     let block = "pipe = 'single'\npolicy = 'block'\nbatches = 4\nbuffer = '4KiB'\n\
-                 stalls = [{ at = '500ms' }]\n[limits]\nlossless = 1\npub_queue_total = 4";
+                 stalls = [{ at = '500ms' }]\n[limits]\nlossless = 1\n\
+                 pub_queue_depth = 4\npub_queue_total = 4";
     let report = outcome(&format!("{PEERS}{block}")).report;
     assert!(!report.drained && report.subscribers[0].books.lag.records > 0);
 }
@@ -84,7 +85,8 @@ fn acked_publishes_get_one_answer_each() {
     for ack in ["now", "wait"] {
         let text = PEERS.replace("rate = 100", &format!("rate = 1000\ncount = 4\nack = '{ack}'"));
         let text = format!(
-            "{text}[cpu]\ndelivery = '2ms'\nwork = 1\n[limits]\npub_queue_total = 8\n\
+            "{text}[cpu]\ndelivery = '2ms'\nwork = 1\n[limits]\n\
+             pub_queue_depth = 8\npub_queue_total = 8\n\
              publish_queue_wait_ms = 5"
         );
         let report = outcome(&text).report;
@@ -148,7 +150,8 @@ fn what_a_tenant_pushes_out_of_another_is_told_to_its_publishers() {
              [[publisher]]\nname = 'guest'\ntopic = 'little'\nrate = 50\n\
              [[subscriber]]\nname = 'much'\ntopic = 'much'\n\
              [[subscriber]]\nname = 'little'\ntopic = 'little'\n\
-             [cpu]\ndelivery = '2ms'\nwork = 1\n[limits]\npub_queue_total = 8\n\
+             [cpu]\ndelivery = '2ms'\nwork = 1\n[limits]\n\
+             pub_queue_depth = 8\npub_queue_total = 8\n\
              quantum_bytes = 1024"
         );
         let report = outcome(&text).report;
