@@ -6,6 +6,7 @@
 //! what is queued (checkpoint 6). Each part is a file under `broker/`.
 
 use crate::admission::Admission;
+use crate::codel;
 use crate::egress::Egress;
 use crate::id::{ConnId, OutletId, TenantId};
 use crate::lease::Permit;
@@ -177,6 +178,8 @@ pub struct Broker {
     fan: Option<FanOut>,
     /// Outlets at their limit whose transport takes nothing.
     slow: Timers<Slow>,
+    /// Staleness, unless it is off.
+    codel: Option<codel::Settings>,
     /// Subscriptions that hold their topic and have a deadline.
     blocking: Timers<Blocking>,
     phase: Phase,
@@ -215,6 +218,10 @@ impl Broker {
             bands: Bands::new(Duration::from_millis(limits.band_dwell_ms)),
             fan: None,
             slow: Timers::new(Duration::from_millis(limits.slow_consumer_after_ms)),
+            codel: codel::Settings::new(
+                Duration::from_millis(limits.codel_target_ms),
+                Duration::from_millis(limits.codel_interval_ms),
+            ),
             blocking: Timers::new(Duration::from_millis(limits.block_deadline_ms)),
             phase: Phase::Running,
             notices: VecDeque::new(),

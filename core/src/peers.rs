@@ -1,5 +1,6 @@
 //! Who is connected: connections, their outlets and their subscriptions, as tables.
 
+use crate::codel::Codel;
 use crate::id::{ConnId, OutletId, SubId};
 use crate::lag::{Gaps, Load};
 use crate::ledger::SubBooks;
@@ -75,6 +76,10 @@ pub(crate) struct Outlet {
     pub(crate) stalled: List<Behind>,
     /// Subscriptions with untold gaps and nothing waiting.
     pub(crate) due: List<Due>,
+    /// How long what leaves the queue has waited.
+    pub(crate) codel: Codel,
+    /// Its transport refused bytes since the queue was empty: only then can anything be stale.
+    pub(crate) pressed: bool,
     slow: Link,
     slow_at: Instant,
     pub(crate) ready: Link,
@@ -214,6 +219,8 @@ impl Outlet {
             subs: List::default(),
             stalled: List::default(),
             due: List::default(),
+            codel: Codel::new(),
+            pressed: false,
             slow: Link::default(),
             slow_at: Instant::NEVER,
             ready: Link::default(),
@@ -266,6 +273,11 @@ impl Sub {
     #[cfg(any(test, feature = "check"))]
     pub(crate) const fn is_blocking(&self) -> bool {
         self.blocking.is_linked()
+    }
+
+    /// Whether its oldest batch may be given up: another one follows, and it is not `block`.
+    pub(crate) const fn may_lose_one(&self) -> bool {
+        self.waiting.batches > 1 && !matches!(self.policy, Policy::Block)
     }
 
     /// Whether nothing of it is queued or taken.

@@ -23,6 +23,8 @@ enum Taken {
     Dead(u64),
     /// Before a record of a subscription that has lost earlier ones.
     Gap { sub: u32, first: u64 },
+    /// At a batch that waited too long.
+    Stale(u64),
 }
 
 /// Where spending accepted bytes on slots stopped.
@@ -160,6 +162,7 @@ impl Broker {
             match self.take_lines(index, &mut offered, (&mut room, most)) {
                 Taken::All => break,
                 Taken::Dead(position) => self.skip_dead(index, position),
+                Taken::Stale(position) => self.drop_stale(index, position),
                 Taken::Gap { sub, first } => {
                     if offered.bytes == 0 {
                         self.tell_gaps(sub, first);
@@ -193,7 +196,7 @@ impl Broker {
         offered: &mut Offered,
         (room, most): (&mut u64, u64),
     ) -> Taken {
-        let Self { memory, peers: Peers { outlets, subs, .. }, .. } = self;
+        let Self { codel, memory, now, peers: Peers { outlets, subs, .. }, .. } = self;
         let outlet = &mut outlets[index];
         while *room > 0 && offered.bytes < most {
             let position = outlet.ring.mark();
@@ -217,6 +220,16 @@ impl Broker {
                 if sub.gaps.before(held.first) {
                     return Taken::Gap { sub: slot.sub, first: held.first };
                 }
+                // What follows the first batch of an offer is younger, and may be given back.
+                if let Some(settings) = codel
+                    && !offered.judged
+                {
+                    let stale = outlet.codel.observe(settings, *now, now.since(held.at));
+                    if stale && outlet.pressed && sub.may_lose_one() {
+                        return Taken::Stale(position);
+                    }
+                    offered.judged = true;
+                }
                 outlet.waiting.remove(held.cost);
                 outlet.taken.add(held.cost);
                 sub.waiting.remove(held.cost);
@@ -235,6 +248,17 @@ impl Broker {
         while let Some(gap) = self.peers.subs[index].gaps.take_before(first) {
             self.notices.push_back(Notice::Gap { sub, gap });
         }
+    }
+
+    /// Drops the batch at the mark, which waited too long.
+    fn drop_stale(&mut self, index: u32, position: u64) {
+        let slot = self.peers.outlets[index].ring.bury(position, false);
+        self.forget_waiting(index, slot);
+        let held = self.memory.get(slot.message);
+        let lost = (held.first, held.tally);
+        self.book_drop(slot.sub, lost, Place::Backlog, Reason::Stale);
+        self.memory.release(slot.message);
+        self.note_room(index);
     }
 
     /// Passes over a slot at the mark that is a tombstone or becomes one.
@@ -270,7 +294,7 @@ impl Broker {
         let Ok(outlet) = self.peers.outlet(offer.outlet) else { return };
         let write = &outlet.write;
         assert!(write.state == State::Offered, "an offer is settled once");
-        let Offered { firsts, bytes: most } = write.offered;
+        let Offered { firsts, bytes: most, .. } = write.offered;
         assert!(bytes <= most, "no transport accepts more than it is offered");
         let begun = outlet.write.begun.is_some();
         let mut delivered = Tally::ZERO;
@@ -283,6 +307,7 @@ impl Broker {
         }
         let outlet = &mut self.peers.outlets[index];
         outlet.write.refusing = bytes < most;
+        outlet.pressed |= bytes < most;
         if bytes > 0 && outlet.is_slow() {
             self.slow.disarm(&mut self.peers.outlets, index);
         }
@@ -310,6 +335,10 @@ impl Broker {
         let outlet = &self.peers.outlets[index];
         let (conn, closing) = (outlet.conn, outlet.closing);
         let stalled = !outlet.stalled.is_empty();
+        if outlet.ring.is_empty() {
+            self.note_empty(index);
+        }
+        let outlet = &self.peers.outlets[index];
         if outlet.write.control_full {
             self.note_control(index);
         }
@@ -318,6 +347,15 @@ impl Broker {
         }
         if closing.is_some() {
             self.note_flushed(conn);
+        }
+    }
+
+    /// An outlet's queue is empty: nobody waits, and its peer keeps up.
+    fn note_empty(&mut self, index: u32) {
+        let outlet = &mut self.peers.outlets[index];
+        outlet.pressed = false;
+        if let Some(settings) = &self.codel {
+            outlet.codel.empty(settings, self.now);
         }
     }
 

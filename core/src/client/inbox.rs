@@ -92,7 +92,7 @@ impl<T> Event<T> {
     const fn lost(&self, reason: Reason) -> Gap {
         let Self { first, records, .. } = *self;
         let last = first.saturating_add(records.saturating_sub(1) as u64);
-        Gap { first, last, records, place: Place::Inbox, reason }
+        Gap { first, last, records: records as u64, place: Place::Inbox, reason }
     }
 }
 

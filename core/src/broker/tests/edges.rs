@@ -142,3 +142,30 @@ fn more_lost_records_than_32_bits_are_counted() {
     let told: u64 = core::iter::from_fn(|| gaps.take_before(u64::MAX)).map(|g| g.records).sum();
     assert_eq!(told, 2 * u64::from(u32::MAX) + 40);
 }
+
+#[test]
+fn a_subscription_catches_up_beside_a_busy_one_on_the_same_outlet() {
+    let mut bench = Bench::new(small(|limits| limits.retention_records = 100));
+    let (source, _) = bench.peer(Pipe::Shared);
+    let (_, outlet) = bench.peer(Pipe::Shared);
+    let [busy, past] = ["busy", "past"].map(|name| bench.topic(name));
+    for _ in 0..20 {
+        let _ = bench.publish(source, past, 100);
+    }
+    bench.run(refuse_all);
+    let _ = bench.broker.subscribe(outlet, busy, Wish::policy(Policy::DropOld)).unwrap();
+    let wish = Wish { start: Start::Last(15), ..Wish::policy(Policy::DropOld) };
+    let late = bench.broker.subscribe(outlet, past, wish).unwrap();
+    for n in 0..40 {
+        let _ = bench.publish(source, busy, if n % 3 == 0 { 900 } else { 100 });
+        bench.run(refuse_all);
+    }
+    bench.broker.writable(outlet);
+    bench.run(|_| ALL);
+    let _ = bench.publish(source, past, 100);
+    bench.run(|_| ALL);
+    let books = bench.broker.sub_books(late).unwrap();
+    assert_eq!(books.expected.records, 16, "fifteen old ones, and the new one");
+    assert_eq!(books.delivered.records + books.dropped.records, 16);
+    assert!(books.delivered.records >= 10, "{books:?}");
+}

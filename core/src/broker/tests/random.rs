@@ -419,9 +419,11 @@ impl Pair {
             Op::Also { peer, topic } => {
                 let Some((peer, (_, _, pipe))) = Self::pick(&self.peers, peer) else { return };
                 let mut own = self.model.subs.values().filter(|sub| sub.peer == peer);
+                // Nor is the order between what is published and what catches up.
                 // Twice the same topic on one pipe: who comes first in the audience is not
                 // promised, so the model would not know whose record is the oldest.
-                if pipe == Pipe::Shared && own.all(|sub| sub.topic != topic) {
+                if pipe == Pipe::Shared && own.all(|sub| sub.topic != topic && sub.behind.is_none())
+                {
                     self.subscribe(peer, topic, Policy::DropOld, From::Tail);
                 }
             }

@@ -16,7 +16,7 @@ fn event(first: u64) -> Event<()> {
     Event { first, records: 1, bytes: 10, value: () }
 }
 
-fn gap(first: u64, last: u64, records: u32, reason: Reason) -> Gap {
+fn gap(first: u64, last: u64, records: u64, reason: Reason) -> Gap {
     Gap { first, last, records, place: Place::Inbox, reason }
 }
 
@@ -141,7 +141,7 @@ fn numbers_from_a_hostile_peer_do_no_harm() {
         for first in [u64::MAX, 0, 7, 7, u64::MAX, 1, 0] {
             let _ = inbox.push(Event { first, ..worst });
             let _ = inbox.push(Event { first, records: 0, ..worst });
-            inbox.lost(gap(first, 0, u32::MAX, Reason::Closed));
+            inbox.lost(gap(first, 0, u64::MAX, Reason::Closed));
             inbox.check().unwrap();
         }
         let _ = taken(&mut inbox);
@@ -220,7 +220,7 @@ impl Pair {
             Op::Lost { records } => {
                 let (first, last) = (self.next, self.next + u64::from(records) - 1);
                 self.next = last + 1;
-                self.inbox.lost(gap(first, last, records, Reason::Severe));
+                self.inbox.lost(gap(first, last, records.into(), Reason::Severe));
                 self.log.push(Entry {
                     first,
                     records,
@@ -307,7 +307,7 @@ impl Pair {
                 assert!(!resume);
                 let run = self.log[open..].iter_mut().take_while(|entry| entry.fate != Fate::Kept);
                 let run: Vec<&mut Entry> = run.collect();
-                let records: u32 = run.iter().map(|entry| entry.records).sum();
+                let records: u64 = run.iter().map(|entry| u64::from(entry.records)).sum();
                 let last = run.last().unwrap();
                 let last = last.first + u64::from(last.records) - 1;
                 assert_eq!((told.first, told.last, told.records), (run[0].first, last, records));
