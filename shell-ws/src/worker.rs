@@ -218,8 +218,9 @@ impl Server {
             | Notice::Pause { conn }
             | Notice::Resume { conn }
             | Notice::Shed { conn, .. } => conn,
-            // Pusher clients are not told: they have no event for it.
-            Notice::Gap { .. } => return,
+            // Pusher clients are not told: they have no event for it. Their outlets are shared, so
+            // that whole connections are ended and never one subscription.
+            Notice::Ended { .. } | Notice::Gap { .. } => return,
         };
         let owner = self.shard.owner_of_conn(conn).map(Key::from_bits);
         let Some(key) = owner.filter(|key| key.is_live(&self.sockets)) else { return };

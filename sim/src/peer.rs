@@ -143,6 +143,7 @@ pub(crate) struct Subscriber {
     pub(crate) spec: SubscriberGroup,
     /// Index of the group.
     pub(crate) group: usize,
+    pub(crate) conn: ConnId,
     pub(crate) outlet: OutletId,
     pub(crate) sub: SubId,
     pub(crate) line: Line,
@@ -159,11 +160,12 @@ pub(crate) struct Subscriber {
 impl Subscriber {
     pub(crate) fn new(
         (group, spec): (usize, &SubscriberGroup),
-        (outlet, sub): (OutletId, SubId),
+        (conn, outlet, sub): (ConnId, OutletId, SubId),
     ) -> Self {
         Self {
             spec: spec.clone(),
             group,
+            conn,
             outlet,
             sub,
             line: Line::new(spec.line.clone()),

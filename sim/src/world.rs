@@ -216,7 +216,7 @@ impl<'a> World<'a> {
         self.outlets[slot] = index;
         self.sinks.insert(conn, index);
         self.subs.insert(sub, index);
-        self.subscribers.push(Subscriber::new((group, spec), (outlet, sub)));
+        self.subscribers.push(Subscriber::new((group, spec), (conn, outlet, sub)));
         self.names.subscribers.push(name);
         Ok(())
     }
@@ -460,6 +460,12 @@ impl<'a> World<'a> {
                     let source = &mut self.publishers[at(publish.publisher)];
                     source.seen.refused += u64::from(publish.records);
                     return self.put(Fact::Failed(publish, why));
+                }
+            }
+            // A subscriber has one subscription, so it has no further use for its connection.
+            Notice::Ended { sub, why } => {
+                if let Some(&subscriber) = self.subs.get(&sub) {
+                    return self.close(self.subscribers[at(subscriber)].conn, why);
                 }
             }
             Notice::Flushed { .. } => {}

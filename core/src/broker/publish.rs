@@ -75,7 +75,12 @@ impl Broker {
         if !self.admission.can_ever_fit(price) {
             return Err(Refusal::never(Place::Admission, Reason::Oversize));
         }
-        self.room_for(conn.index, jobs, price)
+        self.room_for(conn.index, jobs, price)?;
+        // The first of them must not bring about the band in which the last one is refused.
+        if self.memory.bytes() + price >= self.budget() {
+            return Err(Refusal::after(Place::Memory, Reason::Saturated, SATURATED_RETRY_MS));
+        }
+        Ok(())
     }
 
     /// A call was refused whole, after [`room`](Self::room) said no: books what it brought.

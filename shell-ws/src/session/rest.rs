@@ -143,21 +143,18 @@ fn make_room(
 }
 
 /// The topics of these names, made where they are new. Making one may retire a topic that nobody
-/// uses, even one of the same call: that one is made again, and so gets behind all others.
+/// uses; when there is room for some of them only, that is one of the same call.
 fn resolve(
     broker: &mut Broker,
     tenant: TenantId,
     channels: &[String],
 ) -> Result<Vec<TopicId>, Refusal> {
-    for _ in 0..=channels.len() {
-        let topics = channels.iter().map(|channel| broker.topic(tenant, channel));
-        let topics = topics.collect::<Result<Vec<_>, _>>()?;
-        let mut both = channels.iter().zip(&topics);
-        if both.all(|(channel, topic)| broker.find_topic(tenant, channel) == Some(*topic)) {
-            return Ok(topics);
-        }
+    let topics = channels.iter().map(|channel| broker.topic(tenant, channel));
+    let topics = topics.collect::<Result<Vec<_>, _>>()?;
+    let mut both = channels.iter().zip(&topics);
+    if both.all(|(channel, topic)| broker.find_topic(tenant, channel) == Some(*topic)) {
+        return Ok(topics);
     }
-    // They push out one another: there is room for some of them only.
     Err(Refusal { place: Place::Table, reason: Reason::Limit, retry: Retry::After(1_000) })
 }
 
@@ -178,8 +175,12 @@ pub(super) fn refusal(why: Refusal) -> Reply {
         | Reason::Limit
         | Reason::Pressure
         | Reason::QueueFull
+        | Reason::Retention
         | Reason::Saturated
         | Reason::Severe
+        | Reason::Shutdown
+        | Reason::SlowConsumer
+        | Reason::Stale
         | Reason::TenantShare => 503,
     };
     let (place, reason) = (why.place.name(), why.reason.name());

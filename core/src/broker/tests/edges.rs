@@ -169,3 +169,17 @@ fn a_subscription_catches_up_beside_a_busy_one_on_the_same_outlet() {
     assert_eq!(books.delivered.records + books.dropped.records, 16);
     assert!(books.delivered.records >= 10, "{books:?}");
 }
+
+#[test]
+fn room_for_a_whole_call_counts_the_memory_that_the_call_takes() {
+    let limits = Limits { memory_budget: 1 << 20, ..Limits::default() };
+    let mut bench = Bench::new(limits);
+    let (source, _) = bench.peer(Pipe::Shared);
+    let topic = bench.topic("t");
+    for (jobs, fits) in [(100, false), (90, true)] {
+        assert_eq!(bench.broker.room(source, jobs, u64::from(jobs) * 10_240).is_ok(), fits);
+    }
+    for _ in 0..90 {
+        assert!(matches!(bench.publish(source, topic, 10_240), Verdict::Queued(_)));
+    }
+}
