@@ -114,7 +114,7 @@ fn what_the_broker_lost_is_told_with_what_is_lost_here() {
     inbox.lost(remote);
     assert!(!inbox.is_empty());
     (9..11).for_each(|first| assert_eq!(inbox.push(event(first)), Answer::Queued));
-    // The third from the end is dropped, then the one behind the broker's gap: one run in all.
+    // The event before the broker's gap is dropped, then the one behind it: one run in all.
     assert_eq!(inbox.push(event(11)), Answer::Dropped(Reason::DropOld));
     assert_eq!(inbox.push(event(12)), Answer::Dropped(Reason::DropOld));
     let mut told = taken(&mut inbox);
