@@ -8,6 +8,7 @@
 use crate::admission::Admission;
 use crate::codel;
 use crate::egress::Egress;
+use crate::heavy::Heaviest;
 use crate::id::{ConnId, OutletId, TenantId};
 use crate::lease::Permit;
 use crate::ledger::{Books, Ledger, Tally};
@@ -42,6 +43,7 @@ mod join;
 mod leave;
 mod look;
 mod publish;
+mod relief;
 mod shutdown;
 mod slow;
 #[cfg(test)]
@@ -182,6 +184,8 @@ pub struct Broker {
     codel: Option<codel::Settings>,
     /// Subscriptions that hold their topic and have a deadline.
     blocking: Timers<Blocking>,
+    /// Refusing outlets, by how much waits in them.
+    heaviest: Heaviest,
     phase: Phase,
     /// Invariant: empty when the host's turn ends; grows by what one turn causes.
     notices: VecDeque<Notice>,
@@ -223,6 +227,7 @@ impl Broker {
                 Duration::from_millis(limits.codel_interval_ms),
             ),
             blocking: Timers::new(Duration::from_millis(limits.block_deadline_ms)),
+            heaviest: Heaviest::default(),
             phase: Phase::Running,
             notices: VecDeque::new(),
             limits,
@@ -307,7 +312,9 @@ impl Broker {
     /// When the next turn is wanted even if nothing happens: now, while publishes can run.
     pub fn next_deadline(&self) -> Option<Instant> {
         let retiring = self.bands.band() != Band::Normal && !self.unused.is_empty();
-        let working = self.fan.is_some() || self.schedule.is_runnable() || !self.behind.is_empty();
+        let relief = self.wants_relief();
+        let working =
+            relief || self.fan.is_some() || self.schedule.is_runnable() || !self.behind.is_empty();
         if working || retiring {
             return Some(self.now);
         }

@@ -29,6 +29,7 @@ mod broker;
 pub mod client;
 pub mod codel;
 mod egress;
+mod heavy;
 mod id;
 mod lag;
 mod lease;

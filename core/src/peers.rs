@@ -31,6 +31,9 @@ pub enum Close {
     Now,
 }
 
+/// The bucket of an outlet that is in none.
+pub(crate) const NO_BUCKET: u8 = u8::MAX;
+
 /// Why reading from a connection is paused; bits, since both can hold.
 pub(crate) const PAUSE_PARKED: u8 = 1;
 pub(crate) const PAUSE_CONTROL: u8 = 2;
@@ -80,6 +83,9 @@ pub(crate) struct Outlet {
     pub(crate) codel: Codel,
     /// Its transport refused bytes since the queue was empty: only then can anything be stale.
     pub(crate) pressed: bool,
+    /// By how much waits, while it refuses.
+    pub(crate) bucket: u8,
+    heavy: Link,
     slow: Link,
     slow_at: Instant,
     pub(crate) ready: Link,
@@ -143,6 +149,9 @@ pub(crate) struct Due;
 /// none.
 #[derive(Debug)]
 pub(crate) struct Behind;
+/// Refusing outlets in which something waits.
+#[derive(Debug)]
+pub(crate) struct Heavy;
 /// Outlets at their limit whose transport takes nothing.
 #[derive(Debug)]
 pub(crate) struct Slow;
@@ -161,6 +170,7 @@ node!(Due, Sub, due);
 node!(Behind, Sub, behind);
 node!(Blocking, Sub, blocking);
 node!(Slow, Outlet, slow);
+node!(Heavy, Outlet, heavy);
 
 impl Timed<Blocking> for Sub {
     fn deadline(&self) -> Instant {
@@ -221,6 +231,8 @@ impl Outlet {
             due: List::default(),
             codel: Codel::new(),
             pressed: false,
+            bucket: NO_BUCKET,
+            heavy: Link::default(),
             slow: Link::default(),
             slow_at: Instant::NEVER,
             ready: Link::default(),

@@ -208,6 +208,7 @@ impl Broker {
         self.memory.charge(SLOT);
         self.ledger.expected(self.topics[topic].tenant, &mut self.topics[topic].books, tally);
         self.egress.wake(&mut self.peers.outlets, at);
+        self.note_heavy(at);
         Visit::Handed
     }
 

@@ -39,7 +39,8 @@ impl Broker {
         self.check_topics(&mut references, &subs)?;
         self.check_memory(&references)?;
         self.schedule.check()?;
-        self.egress.check(&self.peers.outlets)
+        self.egress.check(&self.peers.outlets)?;
+        self.heaviest.check(&self.peers.outlets)
     }
 
     fn check_books(&self) -> Result<(), Broken> {

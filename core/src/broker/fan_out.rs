@@ -46,7 +46,8 @@ impl Broker {
     /// Cost: O(work).
     pub fn step(&mut self, work: u32) -> Progress {
         let mut left = work;
-        left -= self.catch_up(work.div_ceil(2));
+        left -= self.relieve(work);
+        left -= self.catch_up(left.div_ceil(2));
         loop {
             if self.fan.is_some() && !self.fan_out(&mut left) {
                 return Progress::More;
@@ -157,15 +158,16 @@ impl Broker {
     fn reach(&mut self, fan: &mut FanOut, index: u32) -> Reached {
         // Nothing in the queue may be given up: then the newest survives over the limit.
         let mut must_fit = false;
+        let band = self.shedding();
         loop {
-            let Self { bands, egress, limits, memory, peers, .. } = self;
+            let Self { egress, limits, memory, peers, .. } = self;
             let sub = &mut peers.subs[index];
             if sub.start > fan.first || sub.outlet == fan.except {
                 return Reached::Passed;
             }
             let at = sub.outlet;
             let outlet = &mut peers.outlets[at];
-            let mut view = view(fan, sub, outlet, bands.band());
+            let mut view = view(fan, sub, outlet, band);
             if view.refusing && limits.egress_shed == 1 && outlet.pipe == Pipe::Single {
                 let subs = u64::from(peers.conns[outlet.conn].subs.max(1));
                 let batches = u32::try_from(limits.egress_batches).expect("a small range");
@@ -183,11 +185,15 @@ impl Broker {
                     memory.charge(SLOT);
                     fan.reached += 1;
                     let block = sub.policy == Policy::Block;
+                    let refusing = outlet.write.refusing;
                     if outlet.write.state == State::Idle {
                         egress.wake(&mut peers.outlets, at);
                     }
                     if block {
                         self.note_hold(index);
+                    }
+                    if refusing {
+                        self.note_heavy(at);
                     }
                     return Reached::Queued;
                 }
@@ -226,16 +232,22 @@ impl Broker {
             gives_up && sub.is_active() && !sub.is_dead(position)
         });
         let Some(position) = found else { return false };
-        let slot = ring.bury(position, false);
+        self.lose(outlet, position, (place, Reason::DropOld));
+        self.trim(outlet);
+        self.note_room(outlet);
+        self.note_heavy(outlet);
+        true
+    }
+
+    /// Drops a batch that waits in a queue.
+    pub(super) fn lose(&mut self, outlet: u32, position: u64, (place, reason): (Place, Reason)) {
+        let slot = self.peers.outlets[outlet].ring.bury(position, false);
         self.forget_waiting(outlet, slot);
         let held = self.memory.get(slot.message);
         let lost = (held.first, held.tally);
-        self.book_drop(slot.sub, lost, place, Reason::DropOld);
+        self.book_drop(slot.sub, lost, place, reason);
         self.memory.release(slot.message);
         self.peers.note_due(slot.sub);
-        self.trim(outlet);
-        self.note_room(outlet);
-        true
     }
 
     /// A queued slot of a subscription is no longer waiting.

@@ -44,6 +44,7 @@ impl Broker {
         self.free_sub(index);
         self.trim(outlet);
         self.note_room(outlet);
+        self.note_heavy(outlet);
         self.egress_recheck(outlet);
         Ok(())
     }
@@ -189,6 +190,7 @@ impl Broker {
         }
         self.egress.forget(&mut self.peers.outlets, outlet);
         self.slow.disarm(&mut self.peers.outlets, outlet);
+        self.heaviest.leave(&mut self.peers.outlets, outlet);
         self.peers.remove_outlet(outlet);
         self.memory.discharge(OUTLET);
     }
@@ -244,6 +246,7 @@ impl Broker {
             self.memory.discharge(SLOT);
         }
         self.free_drained(outlet);
+        self.note_heavy(outlet);
     }
 
     /// Empties an outlet whose transport is gone.

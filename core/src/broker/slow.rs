@@ -70,7 +70,7 @@ impl Broker {
         self.egress_recheck(outlet);
     }
 
-    /// Keeps the deadline of a `block` subscription: it runs while the subscription holds its topic.
+    /// Keeps the deadline of a `block` subscription: it runs while that holds its topic.
     pub(super) fn note_blocking(&mut self, index: u32) {
         let sub = &self.peers.subs[index];
         let timed = self.limits.lossless == 0 && self.limits.block_deadline_ms > 0;

@@ -9,6 +9,7 @@ mod endings;
 mod fairness;
 mod publishing;
 mod random;
+mod relief;
 mod staleness;
 
 /// A host for tests: every outlet writes to a buffer that takes `room` bytes.

@@ -5,7 +5,7 @@ use crate::id::OutletId;
 use crate::ledger::{Page, Tally};
 use crate::memory::Memory;
 use crate::notice::Notice;
-use crate::peers::{Outlet, Peers, Pipe, SLOT, Stage, Sub};
+use crate::peers::{NO_BUCKET, Outlet, Peers, Pipe, SLOT, Stage, Sub};
 use crate::slab::Slab;
 use crate::topic::Topic;
 use crate::verdict::{Place, Reason, Refusal};
@@ -252,12 +252,7 @@ impl Broker {
 
     /// Drops the batch at the mark, which waited too long.
     fn drop_stale(&mut self, index: u32, position: u64) {
-        let slot = self.peers.outlets[index].ring.bury(position, false);
-        self.forget_waiting(index, slot);
-        let held = self.memory.get(slot.message);
-        let lost = (held.first, held.tally);
-        self.book_drop(slot.sub, lost, Place::Backlog, Reason::Stale);
-        self.memory.release(slot.message);
+        self.lose(index, position, (Place::Backlog, Reason::Stale));
         self.note_room(index);
     }
 
@@ -310,6 +305,9 @@ impl Broker {
         outlet.pressed |= bytes < most;
         if bytes > 0 && outlet.is_slow() {
             self.slow.disarm(&mut self.peers.outlets, index);
+        }
+        if bytes < most || self.peers.outlets[index].bucket != NO_BUCKET {
+            self.note_heavy(index);
         }
         let outlet = &mut self.peers.outlets[index];
         self.ledger.delivered(outlet.tenant, delivered);
@@ -490,6 +488,7 @@ impl Broker {
     pub fn writable(&mut self, outlet: OutletId) {
         if self.peers.outlet(outlet).is_ok() {
             self.peers.outlets[outlet.index].write.refusing = false;
+            self.note_heavy(outlet.index);
             self.egress.wake(&mut self.peers.outlets, outlet.index);
         }
     }
@@ -499,6 +498,7 @@ impl Broker {
     pub fn refused(&mut self, outlet: OutletId) {
         if self.peers.outlet(outlet).is_ok_and(|outlet| outlet.write.state == State::Offered) {
             self.peers.outlets[outlet.index].write.refusing = true;
+            self.note_heavy(outlet.index);
         }
     }
 

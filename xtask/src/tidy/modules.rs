@@ -20,8 +20,8 @@ const ROWS: &[Row] = &[
         name: "books",
         sideways: true,
         modules: &[
-            "codel", "lag", "lease", "ledger", "limits", "memory", "notice", "peers", "pressure",
-            "shed", "verdict", "writer",
+            "codel", "heavy", "lag", "lease", "ledger", "limits", "memory", "notice", "peers",
+            "pressure", "replay", "shed", "verdict", "writer",
         ],
     },
     Row {
