@@ -19,6 +19,7 @@ use crate::names::Names;
 use crate::notice::Notice;
 use crate::peers::{Behind, Blocking, CONN, Conn, OUTLET, Outlet, PAUSE_CONTROL, Peers, Slow};
 pub use crate::peers::{Close, Pipe};
+use crate::pool::{Lease, LeaseWish};
 use crate::pressure::{Controller, Sample};
 use crate::rand::Rand;
 use crate::replay::Start;
@@ -176,6 +177,8 @@ pub struct Broker {
     schedule: Schedule,
     egress: Egress,
     pressure: Controller,
+    /// The shard's part of the memory budget.
+    lease: Lease,
     bands: Bands,
     fan: Option<FanOut>,
     /// Outlets at their limit whose transport takes nothing.
@@ -219,6 +222,10 @@ impl Broker {
             schedule: Schedule::new(&limits),
             egress: Egress::new(),
             pressure: Controller::new(limits.pressure_threshold_percent),
+            lease: Lease::new(
+                limits.memory_budget,
+                u32::try_from(limits.shards).expect("a small range"),
+            ),
             bands: Bands::new(Duration::from_millis(limits.band_dwell_ms)),
             fan: None,
             slow: Timers::new(Duration::from_millis(limits.slow_consumer_after_ms)),
@@ -306,7 +313,34 @@ impl Broker {
     }
 
     fn budget(&self) -> u64 {
-        self.pressure.factor().of(self.limits.memory_budget)
+        self.pressure.factor().of(self.lease.effective())
+    }
+
+    /// What the shard wants of the process-wide memory budget. Ask once per turn. Cost: O(1).
+    pub const fn lease_wish(&self) -> LeaseWish {
+        self.lease.wish(self.memory.bytes())
+    }
+
+    /// The host's answer: what the shard has on loan besides its floor, and what the pool would
+    /// lend now. Cost: O(1).
+    pub fn lease(&mut self, lent: u64, lendable: u64) {
+        self.lease.set(lent, lendable);
+        self.update_band();
+    }
+
+    /// How many bytes of unfinished frames the host holds for a connection; part of what the
+    /// shard holds. Refused beyond `pub_conn_inflight_bytes`, with nothing changed: no publish of
+    /// that size can be admitted. Cost: O(1).
+    pub fn reassembly(&mut self, conn: ConnId, bytes: u64) -> Result<(), Refusal> {
+        self.peers.conn(conn)?;
+        if bytes > self.limits.pub_conn_inflight_bytes {
+            return Err(Refusal::never(Place::Admission, Reason::Oversize));
+        }
+        let held = core::mem::replace(&mut self.peers.conns[conn.index].reassembly, bytes);
+        self.memory.discharge(held);
+        self.memory.charge(bytes);
+        self.update_band();
+        Ok(())
     }
 
     /// When the next turn is wanted even if nothing happens: now, while publishes can run.

@@ -40,6 +40,7 @@ mod memory;
 mod names;
 mod notice;
 mod peers;
+pub mod pool;
 pub mod pressure;
 mod rand;
 mod replay;

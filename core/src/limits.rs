@@ -182,6 +182,8 @@ limits! {
         "How long a topic keeps a record for subscriptions that start in the past."
     retention_records "records" 0, 1 << 24, 0;
         "Records of a topic kept for subscriptions that start in the past; 0 keeps none."
+    shards "shards" 1, 64, 1;
+        "Shards of the process, which share `memory_budget`."
     shutdown_grace_ms "milliseconds" 0, 3_600_000, 10_000;
         "How long queues may flush at shutdown before what is left is dropped."
     slow_consumer_after_ms "milliseconds" 0, 86_400_000, 30_000;

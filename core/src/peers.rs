@@ -44,6 +44,8 @@ pub(crate) struct Conn {
     pub(crate) tenant: u32,
     /// In-flight publish bytes (checkpoint 3).
     pub(crate) inflight: u64,
+    /// Bytes of unfinished frames that its host holds.
+    pub(crate) reassembly: u64,
     /// Its parked publishes, oldest first: the one it brought last, and those pushed out since.
     pub(crate) parked: List<OfSource>,
     pub(crate) paused: u8,
@@ -198,6 +200,7 @@ impl Conn {
         Self {
             tenant,
             inflight: 0,
+            reassembly: 0,
             parked: List::default(),
             paused: 0,
             closing: false,

@@ -231,6 +231,7 @@ impl Broker {
         let slots: u64 = self.peers.outlets.iter().map(|(_, o)| u64::from(o.ring.len())).sum();
         bytes += slots * SLOT;
         bytes += u64::from(self.peers.conns.len()) * CONN;
+        bytes += self.peers.conns.iter().map(|(_, conn)| conn.reassembly).sum::<u64>();
         bytes += u64::from(self.peers.outlets.len()) * OUTLET;
         bytes += u64::from(self.peers.subs.len()) * SUB;
         bytes += self.topics.iter().map(|(_, t)| TOPIC + t.name.len() as u64).sum::<u64>();

@@ -165,8 +165,8 @@ impl Broker {
         }
         let peers = &mut self.peers;
         peers.untold.unlink_if(&mut peers.conns, index);
-        peers.conns.remove(index);
-        self.memory.discharge(CONN);
+        let reassembly = peers.conns.remove(index).reassembly;
+        self.memory.discharge(CONN + reassembly);
     }
 
     /// The transport of one outlet is gone, or is not wanted any more: what waited for its

@@ -21,7 +21,7 @@ const ROWS: &[Row] = &[
         sideways: true,
         modules: &[
             "codel", "heavy", "lag", "lease", "ledger", "limits", "memory", "notice", "peers",
-            "pressure", "replay", "shed", "verdict", "writer",
+            "pool", "pressure", "replay", "shed", "verdict", "writer",
         ],
     },
     Row {

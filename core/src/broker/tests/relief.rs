@@ -151,3 +151,27 @@ fn trimming_is_bounded_by_the_work_of_a_step() {
     }
     assert!(steps > 10, "{steps}");
 }
+
+#[test]
+fn a_lease_that_shrinks_brings_the_bands_on() {
+    let limits =
+        Limits { memory_budget: 16 << 20, shards: 2, band_dwell_ms: 0, ..Limits::default() };
+    let mut bench = Bench::new(limits);
+    let (source, _) = bench.peer(Pipe::Shared);
+    bench.broker.reassembly(source, 3 << 20).unwrap();
+    assert_eq!(bench.broker.lease_wish(), LeaseWish::Borrow(1 << 20));
+    assert_eq!(bench.broker.band(), Band::Normal, "the pool would lend eight more");
+    bench.broker.lease(0, 0);
+    bench.check();
+    assert_eq!(bench.broker.band(), Band::Normal, "3 of 4 MiB");
+    bench.broker.reassembly(source, 4 << 20).unwrap();
+    assert_eq!(bench.broker.band(), Band::Saturated);
+    let too_much = bench.broker.reassembly(source, 17 << 20 | 1).unwrap_err();
+    assert_eq!(too_much.reason, Reason::Oversize);
+    bench.broker.lease(4 << 20, 0);
+    assert_eq!(bench.broker.band(), Band::Normal);
+    assert_eq!(bench.broker.lease_wish(), LeaseWish::Return(1 << 20));
+    bench.broker.gone(source);
+    bench.check();
+    assert_eq!(bench.broker.lease_wish(), LeaseWish::Return(3 << 20));
+}
