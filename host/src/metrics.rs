@@ -369,7 +369,7 @@ mod tests {
         for frame in ["abc", "defgh"] {
             assert!(matches!(broker.publish(conn, topic, message(frame)), Verdict::Queued(_)));
         }
-        assert!(matches!(broker.publish(conn, topic, message("")), Verdict::Queued(_)));
+        assert!(matches!(broker.publish(conn, topic, message("i")), Verdict::Queued(_)));
         while broker.step(100) == sluicegate_core::Progress::More {}
         while let Some(effect) = broker.poll() {
             if let Effect::Write(offer) = effect {
@@ -408,7 +408,7 @@ mod tests {
             "sluicegate_tenant_bytes_total{tenant=\"1001\",column=\"shed\"} 2",
             "sluicegate_tenant_level_records{tenant=\"1001\",column=\"lag\"} 2",
             "sluicegate_lag_records 2",
-            "sluicegate_lag_bytes 5",
+            "sluicegate_lag_bytes 6",
             "sluicegate_waiting_records 0",
             "sluicegate_queued_bytes 0",
             "sluicegate_band{band=\"normal\"} 1",
