@@ -43,6 +43,7 @@ mod fan_out;
 mod join;
 mod leave;
 mod look;
+mod mesh;
 mod publish;
 mod relief;
 mod shutdown;
@@ -52,6 +53,7 @@ mod tests;
 mod topics;
 mod write;
 
+use mesh::Mesh;
 use shutdown::Phase;
 pub use write::Frames;
 
@@ -153,7 +155,12 @@ struct FanOut {
     /// Index of the outlet that is not in the audience, or `NONE`.
     except: u32,
     conn: ConnId,
-    permit: Permit,
+    /// Of a batch that was admitted here.
+    permit: Option<Permit>,
+    /// The owner of its topic is another shard.
+    is_foreign: bool,
+    /// What was lost before it on its way here: the first sequence number, and how much.
+    lost: Option<(u64, Tally)>,
 }
 
 /// One shard of the broker. See the crate's documentation for the turn a host repeats.
@@ -187,6 +194,7 @@ pub struct Broker {
     codel: Option<codel::Settings>,
     /// Subscriptions that hold their topic and have a deadline.
     blocking: Timers<Blocking>,
+    mesh: Mesh,
     /// Refusing outlets, by how much waits in them.
     heaviest: Heaviest,
     phase: Phase,
@@ -199,17 +207,28 @@ const MAX_TENANTS: usize = 10_000;
 
 /// Setting up: tenants, connections, outlets, topics, subscriptions.
 impl Broker {
-    /// An empty shard. Same limits, seed and inputs give the same outputs, bit for bit.
+    /// An empty shard, the only one or the first. Same limits, seed and inputs give the same
+    /// outputs, bit for bit.
     ///
     /// # Panics
     /// When `limits` does not pass [`Limits::check`].
     pub fn new(limits: Limits, seed: u64) -> Self {
+        Self::shard(limits, seed, 0)
+    }
+
+    /// An empty shard, number `shard` of `limits.shards`. All shards of a process have the same
+    /// limits, and the same tenants in the same order.
+    ///
+    /// # Panics
+    /// When `limits` does not pass [`Limits::check`], or there are not that many shards.
+    pub fn shard(limits: Limits, seed: u64, shard: u32) -> Self {
+        let shards = u32::try_from(limits.shards).expect("a small range");
         if let Err(error) = limits.check() {
             panic!("limits must be checked before they are used: {error}");
         }
         Self {
             now: Instant::ZERO,
-            epochs: Rand::new(seed).fork("topic epochs"),
+            epochs: Rand::new(seed ^ u64::from(shard) << 32).fork("topic epochs"),
             tenants: Vec::new(),
             topics: Slab::default(),
             unused: List::default(),
@@ -222,10 +241,8 @@ impl Broker {
             schedule: Schedule::new(&limits),
             egress: Egress::new(),
             pressure: Controller::new(limits.pressure_threshold_percent),
-            lease: Lease::new(
-                limits.memory_budget,
-                u32::try_from(limits.shards).expect("a small range"),
-            ),
+            lease: Lease::new(limits.memory_budget, shards),
+            mesh: Mesh::new(shard, shards),
             bands: Bands::new(Duration::from_millis(limits.band_dwell_ms)),
             fan: None,
             slow: Timers::new(Duration::from_millis(limits.slow_consumer_after_ms)),
@@ -308,6 +325,7 @@ impl Broker {
         let before = self.bands.band();
         self.bands.update(self.now, self.memory.bytes(), self.budget());
         if before == Band::Saturated && self.bands.band() != Band::Saturated {
+            self.pay_credit();
             self.serve_parked();
         }
     }

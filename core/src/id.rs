@@ -54,6 +54,11 @@ ids! {
     TopicId "topic";
 }
 
+impl ConnId {
+    /// No connection of this shard.
+    pub(crate) const NOBODY: Self = Self { index: u32::MAX, generation: u32::MAX };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

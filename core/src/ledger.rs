@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! offered + returned = admitted + refused[place][reason] + shed[place][reason] + waiting
-//! admitted = sequenced + evicted[place][reason] + returned + queued
+//! admitted + received = sequenced + evicted[place][reason] + returned + queued + forwarded
 //! expected = delivered + dropped[place][reason] + left + lag (waiting, taken, mid-write)
 //! ```
 //!
@@ -109,7 +109,11 @@ pub struct Books {
     /// Was admitted, then had to make room and waits again: it counts as waiting, and may be
     /// admitted once more.
     pub returned: Tally,
-    /// Gauge: admitted and not yet sequenced.
+    /// Was admitted and went to the shard that owns its topic.
+    pub forwarded: Tally,
+    /// Came from the shard that admitted it.
+    pub received: Tally,
+    /// Gauge: admitted or received, and not yet sequenced.
     pub queued: Tally,
     /// Reached a subscription.
     pub expected: Tally,
@@ -217,6 +221,22 @@ impl Ledger {
             books.returned += tally;
             books.queued -= tally;
             books.waiting += tally;
+        });
+    }
+
+    /// An admitted job went to the owner of its topic.
+    pub(crate) fn forwarded(&mut self, tenant: u32, tally: Tally) {
+        self.both(tenant, |books| {
+            books.forwarded += tally;
+            books.queued -= tally;
+        });
+    }
+
+    /// A job that another shard admitted came in.
+    pub(crate) fn received(&mut self, tenant: u32, tally: Tally) {
+        self.both(tenant, |books| {
+            books.received += tally;
+            books.queued += tally;
         });
     }
 
@@ -343,11 +363,11 @@ impl Books {
             offered,
             sum(parts),
         )?;
-        let parts = [self.sequenced, self.evicted.total(), self.returned, self.queued];
+        let ended = [self.sequenced, self.evicted.total(), self.returned];
         same_tally(
-            "admitted = sequenced + evicted + returned + queued",
-            self.admitted,
-            sum(parts),
+            "admitted + received = sequenced + evicted + returned + queued + forwarded",
+            sum([self.admitted, self.received]),
+            sum([sum(ended), self.queued, self.forwarded]),
         )?;
         let parts = [self.delivered, self.dropped.total(), self.left, self.lag];
         same_tally("expected = delivered + dropped + left + lag", self.expected, sum(parts))

@@ -37,6 +37,7 @@ mod ledger;
 pub mod limits;
 pub mod list;
 mod memory;
+mod mesh;
 mod names;
 mod notice;
 mod peers;
@@ -60,6 +61,7 @@ pub use broker::{
 pub use id::{ConnId, OutletId, SubId, TenantId, Ticket, TopicId};
 pub use ledger::{Books, Broken, SubBooks, Table, Tally, TopicBooks};
 pub use limits::{LimitError, Limits};
+pub use mesh::Parcel;
 pub use notice::{Gap, Notice};
 pub use pressure::{Factor, Sample};
 pub use rand::Rand;

@@ -148,6 +148,8 @@ limits! {
         "Topics of one tenant; a topic nobody uses makes way for a new one."
     memory_budget "bytes" MIB, 1 << 44, GIB;
         "What the shard may hold in memory; its bands start at 80 percent of it."
+    mesh_depth "batches" 1, 1 << 20, 1024;
+        "Batches that may wait for one other shard, besides those that `block` credit bounds."
     offer_batches "batches" 1, 1024, 16;
         "The most batches one offer hands to a transport."
     offer_bytes "bytes" KIB, 16 * MIB, 64 * KIB;

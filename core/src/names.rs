@@ -3,12 +3,12 @@
 //! A B-tree: its order does not depend on a hash, and no set of names makes it slow. Paid per
 //! look-up of a name, never per publish or delivery.
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 
 /// The topics of one tenant by name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Names(BTreeMap<Box<str>, u32>);
+pub(crate) struct Names(BTreeMap<Arc<str>, u32>);
 
 impl Names {
     /// The topic's index. Cost: O(log names).
@@ -16,7 +16,7 @@ impl Names {
         self.0.get(name).copied()
     }
 
-    pub(crate) fn insert(&mut self, name: Box<str>, topic: u32) {
+    pub(crate) fn insert(&mut self, name: Arc<str>, topic: u32) {
         let before = self.0.insert(name, topic);
         debug_assert!(before.is_none(), "a name is bound once");
     }

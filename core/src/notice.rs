@@ -51,6 +51,13 @@ pub enum Notice {
         /// What was lost.
         gap: Gap,
     },
+    /// A subscription to a topic of another shard is in force: records follow.
+    Joined {
+        /// Whose.
+        sub: SubId,
+        /// The first sequence number it may get.
+        start: u64,
+    },
     /// Read nothing further from this connection.
     Pause {
         /// Whose.

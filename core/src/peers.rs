@@ -132,6 +132,8 @@ pub(crate) enum Stage {
     Live,
     /// Catching up with its topic; not in the audience yet.
     Behind,
+    /// Waits for the answer of the shard that owns its topic.
+    Pending,
     /// Out of the audience; what is queued is still delivered.
     Draining,
     /// Its slots from this ring position on are dead.
@@ -282,7 +284,7 @@ impl Sub {
 
     /// Whether it gets records of its topic: now, or once it caught up.
     pub(crate) const fn is_active(&self) -> bool {
-        matches!(self.stage, Stage::Live | Stage::Behind)
+        matches!(self.stage, Stage::Live | Stage::Behind | Stage::Pending)
     }
 
     #[cfg(any(test, feature = "check"))]

@@ -12,7 +12,7 @@
 //!            `a_tenant_below_its_guarantee_is_never_refused`, `publishing_agrees_with_its_model`,
 //!            `books_close_under_random_operations`, `conservation`.
 
-use crate::id::{ConnId, OutletId};
+use crate::id::{ConnId, OutletId, Ticket};
 use crate::lease::Permit;
 use crate::ledger::Tally;
 use crate::limits::Limits;
@@ -24,6 +24,31 @@ use crate::timer::{Timed, Timers};
 use crate::verdict::{Ack, Place, Reason, Refusal};
 use core::time::Duration;
 
+/// Where a job came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A publish that was admitted here.
+    Here,
+    /// A publish that another shard admitted, to a topic that this one owns.
+    Forwarded {
+        shard: u32,
+        flight: Ticket,
+        /// The publisher's own outlet, and its shard.
+        except: Option<(u32, OutletId)>,
+    },
+    /// A batch that the owner of its topic sequenced; `plain` when no credit bounds it.
+    Batch { plain: bool },
+}
+
+/// Why no job of a topic may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// Somebody under `block` is at the limit.
+    Block = 1,
+    /// The owner has enough of this shard's publishes.
+    Credit = 2,
+}
+
 /// One publish on its way to its topic.
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -33,8 +58,9 @@ pub(crate) struct Job {
     pub(crate) tally: Tally,
     pub(crate) ack: Ack,
     pub(crate) except: Option<OutletId>,
-    /// Invariant: none exactly while the job is parked.
+    /// Invariant: of a job of this shard, none exactly while it is parked.
     pub(crate) permit: Option<Permit>,
+    pub(crate) origin: Origin,
     /// In its lane, or in its tenant's parked line.
     link: Link,
     /// Among its tenant's queued jobs, or among its source's parked ones.
@@ -53,6 +79,7 @@ impl Job {
             ack,
             except: None,
             permit: None,
+            origin: Origin::Here,
             link: Link::default(),
             other: Link::default(),
             timer: Link::default(),
@@ -68,8 +95,8 @@ struct Lane {
     jobs: List<InLane>,
     /// Queued and parked jobs.
     pending: u32,
-    /// A subscription under `block` is at its limit.
-    held: bool,
+    /// Why it may not run: bits of [`Hold`].
+    held: u8,
     link: Link,
 }
 
@@ -149,6 +176,10 @@ pub(crate) struct Schedule {
     waits: Timers<Wait>,
     queued: u32,
     parked_jobs: u32,
+    /// Jobs of other shards; they have no slot.
+    remote: u32,
+    /// Those of them that no credit bounds.
+    plain: u32,
     total: u32,
     depth: u32,
     quantum: u64,
@@ -169,6 +200,8 @@ impl Schedule {
             waits: Timers::new(Duration::from_millis(limits.publish_queue_wait_ms)),
             queued: 0,
             parked_jobs: 0,
+            remote: 0,
+            plain: 0,
             total: u32::try_from(limits.pub_queue_total).expect("the range is below 32 bits"),
             depth: u32::try_from(limits.pub_queue_depth).expect("the range is below 32 bits"),
             quantum: limits.quantum_bytes,
@@ -196,7 +229,7 @@ impl Schedule {
     /// Adds a topic; topics and lanes have the same indices.
     pub(crate) fn add_lane(&mut self, tenant: u32) -> u32 {
         let lane =
-            Lane { tenant, jobs: List::default(), pending: 0, held: false, link: Link::default() };
+            Lane { tenant, jobs: List::default(), pending: 0, held: 0, link: Link::default() };
         self.lanes.insert(lane).0
     }
 
@@ -371,11 +404,35 @@ impl Schedule {
         self.make_runnable(topic);
     }
 
-    /// The topic accepts no further batch, or does again.
-    pub(crate) fn hold(&mut self, topic: u32, held: bool) {
+    /// A job of another shard; it has no slot here, and nobody pushes it out.
+    pub(crate) fn push_remote(&mut self, job: Job) {
+        let topic = job.topic;
+        self.remote += 1;
+        self.plain += u32::from(job.origin == Origin::Batch { plain: true });
+        self.lanes[topic].pending += 1;
+        let index = self.jobs.insert(job).0;
+        self.lanes[topic].jobs.push_back(&mut self.jobs, index);
+        self.make_runnable(topic);
+    }
+
+    /// Batches of other shards that no credit bounds.
+    pub(crate) const fn plain_batches(&self) -> u32 {
+        self.plain
+    }
+
+    /// Jobs of other shards.
+    pub(crate) const fn remote(&self) -> u32 {
+        self.remote
+    }
+
+    /// The topic accepts no further batch, or does again, for one reason.
+    pub(crate) fn hold(&mut self, topic: u32, why: Hold, held: bool) {
         let lane = &mut self.lanes[topic];
-        debug_assert!(lane.held != held, "a topic is held once");
-        lane.held = held;
+        let before = lane.held;
+        lane.held = if held { before | why as u8 } else { before & !(why as u8) };
+        if (lane.held == 0) == (before == 0) {
+            return;
+        }
         if held {
             self.make_idle(topic);
         } else {
@@ -385,7 +442,7 @@ impl Schedule {
 
     fn make_runnable(&mut self, topic: u32) {
         let lane = &self.lanes[topic];
-        if lane.held || lane.jobs.is_empty() || lane.link.is_linked() {
+        if lane.held != 0 || lane.jobs.is_empty() || lane.link.is_linked() {
             return;
         }
         let tenant = lane.tenant;
@@ -402,6 +459,9 @@ impl Schedule {
         line.lanes.unlink_if(&mut self.lanes, topic);
         if line.lanes.is_empty() && line.active.is_linked() {
             line.granted = false;
+            if line.queued.is_empty() {
+                line.deficit = 0;
+            }
             self.active.unlink(&mut self.lines, tenant);
         }
     }
@@ -474,63 +534,15 @@ impl Schedule {
         } else {
             line.lanes.rotate(&mut self.lanes);
         }
-        self.forget_arrival(tenant, index);
+        match self.jobs[index].origin {
+            Origin::Here => self.forget_arrival(tenant, index),
+            Origin::Forwarded { .. } => self.remote -= 1,
+            Origin::Batch { plain } => {
+                self.remote -= 1;
+                self.plain -= u32::from(plain);
+            }
+        }
         (index, self.jobs.remove(index))
-    }
-
-    /// The parked jobs' tallies and permits, by tenant. For checks.
-    #[cfg(any(test, feature = "check"))]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Job)> {
-        self.jobs.iter().map(|(_, job)| (self.lanes[job.topic].tenant, job))
-    }
-
-    /// The first parked job of each tenant. For checks.
-    #[cfg(any(test, feature = "check"))]
-    pub(crate) fn parked_fronts(&self) -> impl Iterator<Item = (u32, &Job)> {
-        let front = |(tenant, line): (u32, &Line)| line.parked.front().map(|job| (tenant, job));
-        self.lines.iter().filter_map(front).map(|(tenant, job)| (tenant, &self.jobs[job]))
-    }
-
-    #[cfg(any(test, feature = "check"))]
-    pub(crate) fn check(&self) -> Result<(), crate::ledger::Broken> {
-        use crate::ledger::same;
-        let is_parked = |job: &Job| job.permit.is_none();
-        let parked = self.jobs.iter().filter(|(_, job)| is_parked(job)).count() as u64;
-        same("schedule: parked jobs", u64::from(self.parked_jobs), parked)?;
-        let queued = u64::from(self.jobs.len()) - parked;
-        same("schedule: queued jobs", u64::from(self.queued), queued)?;
-        for (topic, lane) in self.lanes.iter() {
-            let runnable = !lane.held && !lane.jobs.is_empty();
-            same("schedule: lane in the rotation", lane.link.is_linked().into(), runnable.into())?;
-            same(
-                "schedule: lane order",
-                lane.jobs.len().into(),
-                lane.jobs.iter(&self.jobs).filter(|job| self.jobs[*job].topic == topic).count()
-                    as u64,
-            )?;
-        }
-        let mut present = 0;
-        for (tenant, line) in self.lines.iter() {
-            let own = self.lanes.iter().filter(|(_, lane)| lane.tenant == tenant);
-            let jobs: u64 = own.map(|(_, lane)| u64::from(lane.jobs.len())).sum();
-            same("schedule: tenant's queued jobs", line.queued.len().into(), jobs)?;
-            let arrived = line.queued.iter(&self.jobs).map(|job| &self.jobs[job]);
-            let bytes = arrived.filter_map(|job| job.permit.as_ref()).map(Permit::cost).sum();
-            same("schedule: tenant's queued bytes", line.bytes, bytes)?;
-            same("schedule: tenant is busy", line.busy.is_linked().into(), (jobs > 0).into())?;
-            present += u64::from(jobs > 0 || !line.parked.is_empty());
-            let runnable = !line.lanes.is_empty();
-            same("schedule: tenant in rotation", line.active.is_linked().into(), runnable.into())?;
-            let waits = !line.parked.is_empty();
-            same("schedule: tenant in parked line", line.waiting.is_linked().into(), waits.into())?;
-        }
-        same("schedule: tenants with jobs", self.present.into(), present)
-    }
-
-    /// The deficit of a tenant. For tests.
-    #[cfg(test)]
-    fn deficit(&self, tenant: u32) -> u64 {
-        self.lines[tenant].deficit
     }
 }
 
@@ -543,6 +555,8 @@ fn first_max(items: impl Iterator<Item = u32>, number: impl Fn(u32) -> u64) -> O
     items.fold(None, best).map(|(item, _)| item)
 }
 
+#[cfg(any(test, feature = "check"))]
+mod check;
 mod parked;
 #[cfg(test)]
 mod tests;

@@ -1,28 +1,85 @@
 //! A topic: a name, an audience, and the sequence numbers of its records.
 
+use crate::lag::Load;
 use crate::ledger::TopicBooks;
-use crate::list::{Link, node};
+use crate::list::{Link, List, node};
+use crate::mesh::{CREDIT_BATCHES, CREDIT_BYTES};
+use crate::peers::Behind;
 use crate::replay::Log;
 use crate::time::Instant;
 use crate::timer::Timed;
-use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+
+/// What a shard is to a topic that another one owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Member {
+    /// It wants no batches.
+    Off,
+    /// It asked for them.
+    Asked,
+    /// They come.
+    Joined,
+}
+
+/// What a shard with `block` subscriptions may still be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Credit {
+    pub(crate) shard: u32,
+    pub(crate) batches: u32,
+    pub(crate) bytes: u64,
+    /// Counted in its topic's `holding`.
+    pub(crate) holds: bool,
+}
+
+impl Credit {
+    pub(crate) const fn new(shard: u32) -> Self {
+        Self { shard, batches: CREDIT_BATCHES, bytes: CREDIT_BYTES, holds: false }
+    }
+
+    pub(crate) const fn is_spent(&self) -> bool {
+        self.batches == 0 || self.bytes == 0
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Topic {
     pub(crate) tenant: u32,
-    pub(crate) name: Box<str>,
+    pub(crate) name: Arc<str>,
+    /// The shard that gives sequence numbers.
+    pub(crate) owner: u32,
     /// Random at creation: a resuming peer can tell this topic from an earlier one of its name.
     pub(crate) epoch: u64,
     /// Sequence number of the next record; the first is 1.
     pub(crate) next: u64,
     /// Subscriptions that get the next batch. Invariant: `subs[audience[i]].place == i`.
     pub(crate) audience: Vec<u32>,
-    /// `block` subscriptions at their limit; the topic accepts no batch while there is one.
+    /// `block` subscriptions at their limit, and shards without credit; the topic accepts no batch
+    /// while there is one.
     pub(crate) holding: u32,
     /// Subscriptions that name it, also those that left and still have slots.
     pub(crate) subs: u32,
     pub(crate) books: TopicBooks,
+    /// At the owner: the shards that want its batches, one bit each.
+    pub(crate) interest: u64,
+    /// At the owner: what shards with `block` subscriptions may be sent.
+    pub(crate) credits: Vec<Credit>,
+    /// Elsewhere: whether the owner sends its batches.
+    pub(crate) member: Member,
+    /// Elsewhere: the owner was told that there are `block` subscriptions.
+    pub(crate) told_block: bool,
+    /// Elsewhere: answers of the owner that are still to come; the last one counts.
+    pub(crate) asked: u32,
+    /// Its `block` subscriptions here.
+    pub(crate) blockers: u32,
+    /// Elsewhere: subscriptions that wait for the owner's answer.
+    pub(crate) pending: List<Behind>,
+    /// Elsewhere: bytes of the topic before `next`.
+    pub(crate) passed: u64,
+    /// Elsewhere: publishes on their way to the owner.
+    pub(crate) flying: Load,
+    /// Elsewhere: credit not returned yet.
+    pub(crate) owed: Load,
     /// Its newest batches, for subscriptions that start in the past.
     pub(crate) log: Log,
     retained: Link,
@@ -61,9 +118,10 @@ pub(crate) const TOPIC: u64 = 384;
 const _: () = assert!(size_of::<Topic>() as u64 <= TOPIC);
 
 impl Topic {
-    pub(crate) fn new(tenant: u32, name: &str, epoch: u64) -> Self {
+    pub(crate) fn new(tenant: u32, name: &str, (owner, epoch): (u32, u64)) -> Self {
         Self {
             tenant,
+            owner,
             name: name.into(),
             epoch,
             next: 1,
@@ -71,6 +129,16 @@ impl Topic {
             holding: 0,
             subs: 0,
             books: TopicBooks::default(),
+            interest: 0,
+            credits: Vec::new(),
+            member: Member::Off,
+            told_block: false,
+            asked: 0,
+            blockers: 0,
+            pending: List::default(),
+            passed: 0,
+            flying: Load::default(),
+            owed: Load::default(),
             log: Log::default(),
             retained: Link::default(),
             forget_at: Instant::NEVER,
@@ -86,9 +154,10 @@ impl Topic {
         first
     }
 
-    /// Whether a subscription names it or its log holds something.
+    /// Whether a subscription or another shard needs it, or its log holds something.
     pub(crate) fn is_used(&self) -> bool {
-        self.subs > 0 || !self.log.is_empty()
+        let elsewhere = self.member != Member::Off || self.flying.batches > 0;
+        self.subs > 0 || !self.log.is_empty() || self.interest != 0 || elsewhere
     }
 
     #[cfg(any(test, feature = "check"))]
@@ -146,7 +215,7 @@ mod tests {
     fn leaving_during_a_fan_out_neither_skips_nor_repeats_anybody() {
         for served in 0..=6 {
             for place in 0..6 {
-                let mut topic = Topic::new(0, "t", 0);
+                let mut topic = Topic::new(0, "t", (0, 0));
                 (0..6).for_each(|sub| {
                     topic.join(sub);
                 });
@@ -170,7 +239,7 @@ mod tests {
 
     #[test]
     fn sequence_numbers_start_at_one_and_have_no_holes() {
-        let mut topic = Topic::new(0, "t", 0);
+        let mut topic = Topic::new(0, "t", (0, 0));
         assert_eq!([topic.sequence(1), topic.sequence(3), topic.sequence(1)], [1, 2, 5]);
         assert_eq!(topic.audience_len(), 0);
     }

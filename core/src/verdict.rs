@@ -14,6 +14,8 @@ pub enum Place {
     Egress,
     /// The shard's memory budget and its bands.
     Memory,
+    /// Checkpoint M: batches on their way between shards.
+    Mesh,
     /// Checkpoint 4: queued publish jobs.
     Schedule,
     /// The table of names: tenants, topics, connections, subscriptions.
@@ -28,11 +30,12 @@ pub enum Place {
 
 impl Place {
     /// Every place, in ledger order: those of a broker, then those of a client.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Admission,
         Self::Backlog,
         Self::Egress,
         Self::Memory,
+        Self::Mesh,
         Self::Schedule,
         Self::Table,
         Self::Inbox,
@@ -47,6 +50,7 @@ impl Place {
             Self::Backlog => "backlog",
             Self::Egress => "egress",
             Self::Memory => "memory",
+            Self::Mesh => "mesh",
             Self::Schedule => "schedule",
             Self::Table => "table",
             Self::Inbox => "inbox",
@@ -80,6 +84,8 @@ pub enum Reason {
     Gone,
     /// The count of such things is at its limit.
     Limit,
+    /// The way to the other shard was full.
+    MeshFull,
     /// The policy is not allowed here.
     NotAllowed,
     /// Dearer than the whole budget: it can never fit.
@@ -106,7 +112,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in ledger order.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Busy,
         Self::BytesShard,
         Self::BytesTenant,
@@ -117,6 +123,7 @@ impl Reason {
         Self::DropOld,
         Self::Gone,
         Self::Limit,
+        Self::MeshFull,
         Self::NotAllowed,
         Self::Oversize,
         Self::Pressure,
@@ -143,6 +150,7 @@ impl Reason {
             Self::DropOld => "drop_old",
             Self::Gone => "gone",
             Self::Limit => "limit",
+            Self::MeshFull => "mesh_full",
             Self::NotAllowed => "not_allowed",
             Self::Oversize => "oversize",
             Self::Pressure => "pressure",

@@ -66,7 +66,7 @@ struct Gauge {
 const GAUGES: usize = 7;
 
 /// One tally per column, tables summed up.
-type Totals = [(&'static str, Tally); 14];
+type Totals = [(&'static str, Tally); 16];
 
 fn totals(books: &Books) -> Totals {
     [
@@ -78,6 +78,8 @@ fn totals(books: &Books) -> Totals {
         ("sequenced", books.sequenced),
         ("evicted", books.evicted.total()),
         ("returned", books.returned),
+        ("forwarded", books.forwarded),
+        ("received", books.received),
         ("queued", books.queued),
         ("expected", books.expected),
         ("delivered", books.delivered),
@@ -247,8 +249,8 @@ impl Page {
     fn cells(&self, out: &mut DescriptorEncoder<'_>, unit: &str, of: Unit) -> fmt::Result {
         let help = format!(
             "Moves when {unit} enter a column of the books: offered + returned = admitted + \
-             refused + shed + waiting; admitted = sequenced + evicted + returned + queued; \
-             expected = delivered + dropped + left + lag"
+             refused + shed + waiting; admitted + received = sequenced + evicted + returned + \
+             queued + forwarded; expected = delivered + dropped + left + lag"
         );
         let mut cells = out.encode_descriptor(unit, &help, None, MetricType::Counter)?;
         let mut cell = |labels: &[(&str, &str)], tally: Tally| {
@@ -260,6 +262,8 @@ impl Page {
             ("offered", books.offered),
             ("admitted", books.admitted),
             ("returned", books.returned),
+            ("forwarded", books.forwarded),
+            ("received", books.received),
             ("sequenced", books.sequenced),
             ("expected", books.expected),
             ("delivered", books.delivered),

@@ -221,6 +221,8 @@ impl Server {
             // Pusher clients are not told: they have no event for it. Their outlets are shared, so
             // that whole connections are ended and never one subscription.
             Notice::Ended { .. } | Notice::Gap { .. } => return,
+            // One shard owns every topic, so that no subscription waits for another one.
+            Notice::Joined { .. } => return,
         };
         let owner = self.shard.owner_of_conn(conn).map(Key::from_bits);
         let Some(key) = owner.filter(|key| key.is_live(&self.sockets)) else { return };

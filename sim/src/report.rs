@@ -196,6 +196,8 @@ impl Report {
                 "sequenced": tally(books.sequenced),
                 "evicted": table(&books.evicted),
                 "returned": tally(books.returned),
+                "forwarded": tally(books.forwarded),
+                "received": tally(books.received),
                 "queued": tally(books.queued),
                 "expected": tally(books.expected),
                 "delivered": tally(books.delivered),

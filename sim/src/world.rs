@@ -468,7 +468,8 @@ impl<'a> World<'a> {
                     return self.close(self.subscribers[at(subscriber)].conn, why);
                 }
             }
-            Notice::Flushed { .. } => {}
+            // One shard owns every topic: nobody joins later.
+            Notice::Flushed { .. } | Notice::Joined { .. } => {}
             Notice::Gap { sub, gap } => return self.tell(sub, gap),
             Notice::Pause { conn } => {
                 if let Some(&publisher) = self.sources.get(&conn) {

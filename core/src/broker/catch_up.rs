@@ -160,7 +160,8 @@ impl Broker {
                 }
                 Visit::Joined => {
                     self.stop_behind(index);
-                    self.join_audience(index);
+                    let topic = self.peers.subs[index].topic;
+                    self.join_audience(index, self.topics[topic].next);
                     self.peers.note_due(index);
                     self.wake(index);
                 }

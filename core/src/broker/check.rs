@@ -4,7 +4,9 @@ use super::Broker;
 use crate::backlog::{has_half, holds};
 use crate::lag::Load;
 use crate::ledger::{Books, Broken, Tally, same, same_tally};
+use crate::mesh::{Outbox, Parcel};
 use crate::peers::{CONN, OUTLET, PAUSE_PARKED, SLOT, SUB, Stage};
+use crate::schedule::Origin;
 use crate::slab::NONE;
 use crate::topic::{TOPIC, Topic};
 use crate::verdict::Policy;
@@ -46,7 +48,7 @@ impl Broker {
     fn check_books(&self) -> Result<(), Broken> {
         self.ledger.shard.check()?;
         self.ledger.tenants.iter().try_for_each(Books::check)?;
-        let columns: [(&str, Column); 13] = [
+        let columns: [(&str, Column); 15] = [
             ("shard offered = sum of tenants", |b| b.offered),
             ("shard admitted = sum of tenants", |b| b.admitted),
             ("shard refused = sum of tenants", |b| b.refused.total()),
@@ -54,6 +56,8 @@ impl Broker {
             ("shard waiting = sum of tenants", |b| b.waiting),
             ("shard sequenced = sum of tenants", |b| b.sequenced),
             ("shard evicted = sum of tenants", |b| b.evicted.total()),
+            ("shard forwarded = sum of tenants", |b| b.forwarded),
+            ("shard received = sum of tenants", |b| b.received),
             ("shard queued = sum of tenants", |b| b.queued),
             ("shard expected = sum of tenants", |b| b.expected),
             ("shard delivered = sum of tenants", |b| b.delivered),
@@ -74,8 +78,14 @@ impl Broker {
         let mut inflight = BTreeMap::new();
         for (tenant, job) in self.schedule.iter() {
             *references.entry(job.message).or_default() += 1;
-            let column = if job.permit.is_none() { &mut waiting } else { &mut queued };
-            column[tenant as usize] += job.tally;
+            let column = match job.origin {
+                Origin::Here if job.permit.is_none() => Some(&mut waiting),
+                Origin::Here | Origin::Forwarded { .. } => Some(&mut queued),
+                Origin::Batch { .. } => None,
+            };
+            if let Some(column) = column {
+                column[tenant as usize] += job.tally;
+            }
             if let Some(permit) = &job.permit {
                 permits.push((tenant, permit.cost()));
                 *inflight.entry(job.conn).or_insert(0) += permit.cost();
@@ -83,8 +93,14 @@ impl Broker {
         }
         if let Some(fan) = &self.fan {
             *references.entry(fan.message).or_default() += 1;
-            permits.push((fan.tenant, fan.permit.cost()));
-            *inflight.entry(fan.conn).or_insert(0) += fan.permit.cost();
+            if let Some(permit) = &fan.permit {
+                permits.push((fan.tenant, permit.cost()));
+                *inflight.entry(fan.conn).or_insert(0) += permit.cost();
+            }
+        }
+        for (_, flight) in self.mesh.flights.iter() {
+            permits.push((self.topics[flight.topic].tenant, flight.permit.cost()));
+            *inflight.entry(flight.conn).or_insert(0) += flight.permit.cost();
         }
         for (index, books) in self.ledger.tenants.iter().enumerate() {
             same_tally("waiting: parked jobs", books.waiting, waiting[index])?;
@@ -193,13 +209,13 @@ impl Broker {
             }
             same_tally("topic: lag", kept, lag)?;
             let own = self.peers.subs.iter().filter(|(_, sub)| sub.topic == index);
-            let holding = own.filter(|(_, sub)| sub.holds).count() as u64;
+            let shards = topic.credits.iter().filter(|credit| credit.holds).count();
+            let holding = (own.filter(|(_, sub)| sub.holds).count() + shards) as u64;
             same("topic: block subscriptions at their limit", topic.holding.into(), holding)?;
             let fanned = self.fan.as_ref().is_some_and(|fan| fan.topic == index);
             let named = self.peers.subs.iter().filter(|(_, sub)| sub.topic == index).count();
             same("topic: subscriptions", topic.subs.into(), named as u64)?;
-            let retained = !topic.log.is_empty();
-            let unused = named == 0 && !retained && self.schedule.is_idle(index) && !fanned;
+            let unused = !topic.is_used() && self.schedule.is_idle(index) && !fanned;
             same("topic: unused ones can make way", topic.is_idle().into(), unused.into())?;
             same("topic: no lag when unused", (unused && !topic.books.lag.is_zero()).into(), 0)?;
         }
@@ -235,6 +251,7 @@ impl Broker {
         bytes += u64::from(self.peers.outlets.len()) * OUTLET;
         bytes += u64::from(self.peers.subs.len()) * SUB;
         bytes += self.topics.iter().map(|(_, t)| TOPIC + t.name.len() as u64).sum::<u64>();
+        bytes += self.mesh.outboxes.iter().flat_map(Outbox::iter).map(Parcel::cost).sum::<u64>();
         same("memory: bytes held", self.memory.bytes(), bytes)
     }
 

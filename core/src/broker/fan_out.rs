@@ -2,11 +2,13 @@
 
 use super::{Broker, FanOut, Progress};
 use crate::backlog::{Decision, View, holds};
+use crate::id::Ticket;
 use crate::lag::Load;
 use crate::ledger::{Page, Tally};
 use crate::notice::{Gap, Notice};
 use crate::peers::{Outlet, Pipe, SLOT, Stage, Sub};
 use crate::ring::Slot;
+use crate::schedule::{Hold, Job, Origin};
 use crate::shed::Band;
 use crate::slab::NONE;
 use crate::verdict::{Ack, Place, Policy, Reason};
@@ -74,10 +76,18 @@ impl Broker {
         let topics = &self.topics;
         let picked = self.schedule.pick(|topic| topics[topic].audience_len());
         let Some((index, job)) = picked else { return false };
-        let ticket = crate::id::Ticket {
-            index,
-            generation: self.schedule.generation(index).wrapping_sub(1),
-        };
+        let ticket = Ticket { index, generation: self.schedule.generation(index).wrapping_sub(1) };
+        match job.origin {
+            Origin::Batch { .. } => self.begin_fan_out(job),
+            Origin::Here if !self.is_owned(job.topic) => self.forward(ticket, job),
+            Origin::Here | Origin::Forwarded { .. } => self.sequence(ticket, job),
+        }
+        true
+    }
+
+    /// A batch gets its place in its topic, is kept and sent to other shards, and its fan-out
+    /// begins.
+    fn sequence(&mut self, ticket: Ticket, mut job: Job) {
         let topic = &mut self.topics[job.topic];
         let first = topic.sequence(job.tally.records);
         self.memory.sequence(job.message, first, topic.books.sequenced.bytes);
@@ -85,22 +95,38 @@ impl Broker {
         if job.ack != Ack::None && self.peers.conn(job.conn).is_ok() {
             self.notices.push_back(Notice::Committed { conn: job.conn, ticket, first });
         }
+        let here = self.mesh.shard;
+        let mut except = job.except.map(|outlet| (here, outlet));
+        if let Origin::Forwarded { shard, flight, except: told } = job.origin {
+            self.answer_forward(job.topic, (shard, flight), first);
+            except = told;
+            job.except = told.filter(|(shard, _)| *shard == here).map(|(_, outlet)| outlet);
+        }
         self.retain(job.topic, job.message);
+        self.post_batch(job.topic, job.message, except);
+        self.begin_fan_out(job);
+    }
+
+    fn begin_fan_out(&mut self, job: Job) {
         let except = job.except.filter(|outlet| self.peers.outlet(*outlet).is_ok());
+        let is_foreign = matches!(job.origin, Origin::Batch { .. });
+        let lost = if is_foreign { self.lost_before(job.topic, job.message) } else { None };
+        let held = self.memory.get(job.message);
         self.fan = Some(FanOut {
             tenant: self.topics[job.topic].tenant,
             topic: job.topic,
             message: job.message,
-            first,
+            first: held.first,
             tally: job.tally,
-            cost: self.memory.get(job.message).cost,
+            cost: held.cost,
             served: 0,
             reached: 0,
             except: except.map_or(NONE, |outlet| outlet.index),
             conn: job.conn,
-            permit: job.permit.expect("a queued job has its permit"),
+            permit: job.permit,
+            is_foreign,
+            lost,
         });
-        true
     }
 
     /// Goes on with the fan-out. True when it is finished.
@@ -140,7 +166,12 @@ impl Broker {
     /// A batch was offered to its whole audience.
     pub(super) fn end_fan_out(&mut self, fan: FanOut) {
         self.memory.release(fan.message);
-        self.give_permit(fan.conn, fan.permit);
+        if let Some(permit) = fan.permit {
+            self.give_permit(fan.conn, permit);
+        }
+        if fan.is_foreign {
+            self.note_offered(fan.topic, fan.cost);
+        }
         self.note_idle(fan.topic);
         self.serve_parked();
     }
@@ -156,6 +187,13 @@ impl Broker {
 
     /// A batch reaches one subscription.
     fn reach(&mut self, fan: &mut FanOut, index: u32) -> Reached {
+        if let Some(lost) = fan.lost.filter(|(first, _)| self.peers.subs[index].start <= *first) {
+            self.lose_in_mesh(index, lost);
+            self.peers.subs[index].start = fan.first;
+        }
+        if fan.tally.records == 0 {
+            return Reached::Passed;
+        }
         // Nothing in the queue may be given up: then the newest survives over the limit.
         let mut must_fit = false;
         let band = self.shedding();
@@ -300,14 +338,25 @@ impl Broker {
         }
         sub.holds = now;
         let topic = sub.topic;
-        let holding = &mut self.topics[topic].holding;
-        *holding = if now { *holding + 1 } else { *holding - 1 };
-        let holding = *holding;
         self.note_blocking(index);
-        if now && holding == 1 {
-            self.schedule.hold(topic, true);
-        } else if !now && holding == 0 {
-            self.schedule.hold(topic, false);
+        if now {
+            self.add_holder(topic);
+        } else {
+            self.remove_holder(topic);
+        }
+    }
+
+    /// A topic accepts no further batch while it has holders.
+    pub(super) fn add_holder(&mut self, topic: u32) {
+        self.topics[topic].holding += 1;
+        self.schedule.hold(topic, Hold::Block, true);
+    }
+
+    pub(super) fn remove_holder(&mut self, topic: u32) {
+        let holding = &mut self.topics[topic].holding;
+        *holding -= 1;
+        if *holding == 0 {
+            self.schedule.hold(topic, Hold::Block, false);
         }
     }
 }

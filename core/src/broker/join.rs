@@ -3,12 +3,16 @@
 use super::{Broker, Pipe, Wish};
 use crate::id::{OutletId, SubId, TopicId};
 use crate::lag::Load;
+use crate::notice::Notice;
 use crate::peers::{SUB, Stage, Sub};
+use crate::replay::Start;
+use crate::topic::Member;
 use crate::verdict::{Place, Policy, Reason, Refusal};
 
 impl Broker {
-    /// Subscribes, from where the wish says. Cost: O(1); O(log of what is retained) for a start in
-    /// the past.
+    /// Subscribes, from where the wish says. To a topic that another shard owns, the subscription
+    /// is in force once a joined notice says so, and starts with the next batch only.
+    /// Cost: O(1); O(log of what is retained) for a start in the past.
     pub fn subscribe(
         &mut self,
         outlet: OutletId,
@@ -33,6 +37,9 @@ impl Broker {
         if !allowed || self.topics[topic].tenant != conn.tenant {
             return Err(Refusal::never(Place::Backlog, Reason::NotAllowed));
         }
+        if wish.start != Start::Tail && !self.is_owned(topic) {
+            return Err(Refusal::never(Place::Mesh, Reason::NotAllowed));
+        }
         if u64::from(self.peers.subs.len()) >= self.limits.max_subscriptions {
             return Err(Refusal::after(Place::Table, Reason::Limit, 1_000));
         }
@@ -42,23 +49,49 @@ impl Broker {
         let index = self.peers.add_sub(sub);
         self.topics[topic].subs += 1;
         self.peers.conns[self.peers.outlets[outlet.index].conn].subs += 1;
+        if wish.policy == Policy::Block {
+            self.topics[topic].blockers += 1;
+        }
         self.note_idle(topic);
-        if self.start_behind(index, wish.start) {
+        if !self.is_owned(topic) && self.must_ask(topic) {
+            self.peers.subs[index].stage = Stage::Pending;
+            self.topics[topic].pending.push_back(&mut self.peers.subs, index);
+            self.note_interest(topic);
+        } else if self.start_behind(index, wish.start) {
             self.note_behind(index);
         } else {
-            self.join_audience(index);
+            self.join_audience(index, self.topics[topic].next);
             self.peers.note_due(index);
             self.wake(index);
         }
         Ok(self.peers.sub_id(index))
     }
 
-    /// From the next batch on a subscription gets what is published.
-    pub(super) fn join_audience(&mut self, index: u32) {
+    /// Whether the owner of a topic has to answer before a subscription is in force: it may not
+    /// send batches yet, or not by credit.
+    fn must_ask(&self, topic: u32) -> bool {
+        let topic = &self.topics[topic];
+        let block = topic.blockers > 0 && !topic.told_block;
+        topic.member != Member::Joined || block || !topic.pending.is_empty()
+    }
+
+    /// The owner of its topic has no room for this shard's wish.
+    pub(super) fn refuse_pending(&mut self, index: u32, why: Refusal) {
+        let sub = self.peers.sub_id(index);
+        self.notices.push_back(Notice::Ended { sub, why });
+        let Sub { outlet, topic, policy, .. } = self.peers.subs[index];
+        self.peers.subs[index].stage = Stage::Draining;
+        self.peers.conns[self.peers.outlets[outlet].conn].subs -= 1;
+        self.topics[topic].blockers -= u32::from(policy == Policy::Block);
+        self.free_sub(index);
+    }
+
+    /// From the record `start` on a subscription gets what is published.
+    pub(super) fn join_audience(&mut self, index: u32, start: u64) {
         let sub = &mut self.peers.subs[index];
         let topic = &mut self.topics[sub.topic];
         sub.stage = Stage::Live;
-        sub.start = topic.next;
+        sub.start = start;
         sub.place = topic.join(index);
         if sub.policy == Policy::Block {
             self.note_hold(index);

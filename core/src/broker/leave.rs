@@ -56,10 +56,16 @@ impl Broker {
         let was = core::mem::replace(&mut sub.stage, Stage::Draining);
         self.peers.conns[self.peers.outlets[sub.outlet].conn].subs -= 1;
         sub.place = NONE;
+        let block = sub.policy == Policy::Block;
+        self.topics[topic].blockers -= u32::from(block);
         if was == Stage::Behind {
             return self.stop_behind(index);
         }
-        if sub.policy == Policy::Block {
+        if was == Stage::Pending {
+            self.topics[topic].pending.unlink(&mut self.peers.subs, index);
+            return self.note_interest(topic);
+        }
+        if block {
             self.note_hold(index);
         }
         let subs = &mut self.peers.subs;
@@ -70,6 +76,7 @@ impl Broker {
         if let Some(fan) = fan {
             fan.served = served;
         }
+        self.note_interest(topic);
     }
 
     /// Frees a subscription that has left once no slot names it.

@@ -5,6 +5,7 @@ use crate::id::{ConnId, OutletId, SubId, TenantId, TopicId};
 use crate::lag::Load;
 use crate::ledger::{Books, SubBooks, TopicBooks};
 use crate::limits::Limits;
+use crate::peers::Stage;
 use crate::pressure::Factor;
 use crate::shed::Band;
 use crate::time::Instant;
@@ -44,6 +45,13 @@ impl Broker {
     /// One subscription's totals.
     pub fn sub_books(&self, sub: SubId) -> Option<SubBooks> {
         self.peers.sub(sub).ok().map(|sub| sub.books)
+    }
+
+    /// The first sequence number a subscription gets; none while the shard that owns its topic has
+    /// not answered.
+    pub fn start_of(&self, sub: SubId) -> Option<u64> {
+        let sub = self.peers.sub(sub).ok()?;
+        (sub.stage != Stage::Pending).then_some(sub.start)
     }
 
     /// Subscriptions of a topic.

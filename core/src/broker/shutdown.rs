@@ -40,7 +40,8 @@ impl Broker {
     /// Whether nothing waits for anybody any more: no publish, no record. Cost: O(1).
     pub fn is_flushed(&self) -> bool {
         let (queued, parked) = self.schedule.counts();
-        self.fan.is_none() && queued + parked == 0 && self.ledger.shard.lag.is_zero()
+        let remote = self.schedule.remote() + self.mesh.flights.len();
+        self.fan.is_none() && queued + parked + remote == 0 && self.ledger.shard.lag.is_zero()
     }
 
     pub(super) const fn shutting_down() -> Refusal {

@@ -10,6 +10,7 @@ mod fairness;
 mod publishing;
 mod random;
 mod relief;
+mod shards;
 mod staleness;
 
 /// A host for tests: every outlet writes to a buffer that takes `room` bytes.

@@ -24,14 +24,16 @@ impl Broker {
             let full = Refusal::after(Place::Table, Reason::Limit, 1_000);
             self.retire_topic(owner.idle.front().ok_or(full)?);
         }
-        let topic = Topic::new(index, name, self.epochs.bits());
+        let owner = crate::mesh::owner(index, name, self.mesh.shards);
+        let topic = Topic::new(index, name, (owner, self.epochs.bits()));
+        let shared = topic.name.clone();
         self.memory.charge(TOPIC + name.len() as u64);
         let (topic, generation) = self.topics.insert(topic);
         let lane = self.schedule.add_lane(index);
         debug_assert_eq!(lane, topic, "topics and lanes have the same indices");
         let tenant = &mut self.tenants[index as usize];
         tenant.topics += 1;
-        tenant.names.insert(name.into(), topic);
+        tenant.names.insert(shared, topic);
         tenant.idle.push_back(&mut self.topics, topic);
         self.unused.push_back(&mut self.topics, topic);
         Ok(TopicId { index: topic, generation })

@@ -98,10 +98,10 @@ fn a_held_topic_stops_only_its_lane() {
     bed.push(a, 1);
     bed.push(a, 2);
     bed.push(b, 3);
-    bed.schedule.hold(a, true);
+    bed.schedule.hold(a, Hold::Block, true);
     assert_eq!([bed.pick(), bed.pick()], [Some((b, 3)), None]);
     assert!(!bed.schedule.is_runnable());
-    bed.schedule.hold(a, false);
+    bed.schedule.hold(a, Hold::Block, false);
     assert_eq!([bed.pick(), bed.pick()], [Some((a, 1)), Some((a, 2))]);
     bed.schedule.check().unwrap();
     assert!(bed.schedule.is_idle(a));

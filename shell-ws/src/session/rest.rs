@@ -173,6 +173,7 @@ pub(super) fn refusal(why: Refusal) -> Reply {
         | Reason::DropOld
         | Reason::Gone
         | Reason::Limit
+        | Reason::MeshFull
         | Reason::Pressure
         | Reason::QueueFull
         | Reason::Retention

@@ -20,8 +20,8 @@ const ROWS: &[Row] = &[
         name: "books",
         sideways: true,
         modules: &[
-            "codel", "heavy", "lag", "lease", "ledger", "limits", "memory", "notice", "peers",
-            "pool", "pressure", "replay", "shed", "verdict", "writer",
+            "codel", "heavy", "lag", "lease", "ledger", "limits", "memory", "mesh", "notice",
+            "peers", "pool", "pressure", "replay", "shed", "verdict", "writer",
         ],
     },
     Row {

@@ -1,0 +1,490 @@
+//! Several shards: one order per topic everywhere, no loss under `block`, every loss told, and
+//! books that close across shards whenever nothing is on its way.
+
+use super::*;
+use crate::Parcel;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use proptest::prelude::*;
+use std::cell::RefCell;
+use std::{println, thread_local};
+
+const SHARDS: usize = 3;
+const TOPICS: [&str; 4] = ["a", "b", "c", "d"];
+
+thread_local! {
+    static TALLY: RefCell<BTreeMap<&'static str, u64>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+fn count(what: &'static str) {
+    TALLY.with_borrow_mut(|tally| *tally.entry(what).or_default() += 1);
+}
+
+struct Peer {
+    conn: ConnId,
+    outlet: OutletId,
+    sub: SubId,
+    topic: usize,
+    policy: Policy,
+    reads: bool,
+    /// From the joined notice.
+    start: Option<u64>,
+    received: Vec<u64>,
+    lost: BTreeSet<u64>,
+}
+
+struct Shard {
+    broker: Broker,
+    tenant: TenantId,
+    source: ConnId,
+    peers: Vec<Peer>,
+    /// Publishes without an answer: topic and number.
+    asked: BTreeMap<crate::id::Ticket, u64>,
+}
+
+struct Cluster {
+    shards: Vec<Shard>,
+    /// By source and destination.
+    wires: BTreeMap<(usize, usize), VecDeque<Parcel>>,
+    wire: usize,
+    published: u64,
+    /// Sequence numbers by the number in the frame.
+    order: BTreeMap<u64, u64>,
+    refused: u64,
+}
+
+impl Cluster {
+    fn new(limits: &Limits, wire: usize) -> Self {
+        let limits = Limits { shards: SHARDS as u64, ..limits.clone() };
+        let shards = (0..SHARDS).map(|at| {
+            let mut broker = Broker::shard(limits.clone(), 7, u32::try_from(at).unwrap());
+            let tenant = broker.tenant(1).unwrap();
+            let source = broker.open(tenant).unwrap();
+            Shard { broker, tenant, source, peers: Vec::new(), asked: BTreeMap::new() }
+        });
+        let shards = shards.collect();
+        let (wires, order) = (BTreeMap::new(), BTreeMap::new());
+        Self { shards, wires, wire, published: 0, order, refused: 0 }
+    }
+
+    fn topic(&mut self, shard: usize, topic: usize) -> TopicId {
+        let Shard { broker, tenant, .. } = &mut self.shards[shard];
+        broker.topic(*tenant, TOPICS[topic]).unwrap()
+    }
+
+    fn join(&mut self, shard: usize, topic: usize, policy: Policy) -> usize {
+        let id = self.topic(shard, topic);
+        let Shard { broker, tenant, peers, .. } = &mut self.shards[shard];
+        let conn = broker.open(*tenant).unwrap();
+        let outlet = broker.outlet(conn, Pipe::Single).unwrap();
+        let sub = broker.subscribe(outlet, id, Wish::policy(policy)).unwrap();
+        let start = broker.start_of(sub);
+        let (received, lost) = (Vec::new(), BTreeSet::new());
+        peers.push(Peer { conn, outlet, sub, topic, policy, reads: true, start, received, lost });
+        self.settle(shard);
+        peers_len(&self.shards[shard])
+    }
+
+    fn leave(&mut self, shard: usize, at: usize) {
+        let Some(at) = at.checked_rem(self.shards[shard].peers.len()) else { return };
+        let peer = self.shards[shard].peers.remove(at);
+        self.shards[shard].broker.gone(peer.conn);
+        self.settle(shard);
+    }
+
+    fn publish(
+        &mut self,
+        shard: usize,
+        topic: usize,
+        size: usize,
+        except: Option<usize>,
+    ) -> Verdict {
+        let id = self.topic(shard, topic);
+        self.published += 1;
+        let mut frame = self.published.to_le_bytes().to_vec();
+        frame.resize(size.max(8), b'.');
+        let Shard { broker, source, peers, asked, .. } = &mut self.shards[shard];
+        let except = except.map(|peer| peers[peer].outlet);
+        let message = Message { frame: frame.into(), records: 1, ack: Ack::Wait, except };
+        let verdict = broker.publish(*source, id, message);
+        match verdict {
+            Verdict::Queued(ticket) | Verdict::Parked(ticket) => {
+                asked.insert(ticket, self.published);
+            }
+            Verdict::Refused(_) | Verdict::Shed(_) => self.refused += 1,
+        }
+        self.settle(shard);
+        verdict
+    }
+
+    fn check(&self, shard: usize) {
+        if let Err(broken) = self.shards[shard].broker.check() {
+            panic!("shard {shard}: {broken}");
+        }
+    }
+
+    /// A turn of one shard, parcels left where they are.
+    fn settle(&mut self, shard: usize) {
+        loop {
+            let progress = self.shards[shard].broker.step(5);
+            self.check(shard);
+            self.effects(shard);
+            self.send(shard);
+            let Shard { broker, .. } = &self.shards[shard];
+            if progress == Progress::Idle && broker.next_deadline() != Some(broker.now()) {
+                break;
+            }
+        }
+    }
+
+    fn effects(&mut self, shard: usize) {
+        while let Some(effect) = self.shards[shard].broker.poll() {
+            let Shard { broker, peers, asked, .. } = &mut self.shards[shard];
+            match effect {
+                Effect::Write(offer) => {
+                    let peer = peers.iter_mut().find(|peer| peer.outlet == offer.outlet).unwrap();
+                    if !peer.reads {
+                        broker.sent(offer, 0);
+                        continue;
+                    }
+                    let number = |frame: &[u8]| u64::from_le_bytes(frame[..8].try_into().unwrap());
+                    peer.received.extend(broker.frames(offer).map(number));
+                    broker.sent(offer, offer.bytes);
+                }
+                Effect::Notice(Notice::Gap { sub, gap }) => {
+                    if let Some(peer) = peers.iter_mut().find(|peer| peer.sub == sub) {
+                        assert_eq!(gap.records, gap.last - gap.first + 1, "few runs, no merging");
+                        peer.lost.extend(gap.first..=gap.last);
+                    }
+                }
+                Effect::Notice(Notice::Joined { sub, start }) => {
+                    let peer = peers.iter_mut().find(|peer| peer.sub == sub).unwrap();
+                    assert_eq!(peer.start.replace(start), None, "joined once");
+                    count("joined by the owner's answer");
+                }
+                Effect::Notice(Notice::Committed { ticket, first, .. }) => {
+                    let number = asked.remove(&ticket).expect("answered once");
+                    self.order.insert(number, first);
+                }
+                Effect::Notice(Notice::Failed { ticket, .. }) => {
+                    asked.remove(&ticket).expect("answered once");
+                    self.refused += 1;
+                }
+                Effect::Notice(_) => {}
+            }
+            self.check(shard);
+        }
+    }
+
+    /// Parcels go onto the wires, as far as these have room.
+    fn send(&mut self, shard: usize) {
+        for to in (0..SHARDS).filter(|to| *to != shard) {
+            let wire = self.wires.entry((shard, to)).or_default();
+            while wire.len() < self.wire {
+                let to = u32::try_from(to).unwrap();
+                let Some(parcel) = self.shards[shard].broker.poll_parcel(to) else { break };
+                wire.push_back(parcel);
+            }
+        }
+        self.check(shard);
+    }
+
+    /// One parcel arrives.
+    fn carry(&mut self, from: usize, to: usize) -> bool {
+        let Some(wire) = self.wires.get_mut(&(from, to)) else { return false };
+        if !self.shards[to].broker.wants_parcels() {
+            return false;
+        }
+        let Some(parcel) = wire.pop_front() else { return false };
+        self.shards[to].broker.receive(u32::try_from(from).unwrap(), parcel);
+        self.check(to);
+        self.settle(to);
+        self.send(from);
+        true
+    }
+
+    /// Everything on its way arrives.
+    fn barrier(&mut self) {
+        let pairs = (0..SHARDS).flat_map(|from| (0..SHARDS).map(move |to| (from, to)));
+        let pairs: Vec<_> = pairs.filter(|(from, to)| from != to).collect();
+        while pairs.iter().filter(|(from, to)| self.carry(*from, *to)).count() > 0 {}
+    }
+
+    fn read(&mut self, shard: usize, at: usize, reads: bool) {
+        let Some(at) = at.checked_rem(self.shards[shard].peers.len()) else { return };
+        let Shard { broker, peers, .. } = &mut self.shards[shard];
+        peers[at].reads = reads;
+        if reads {
+            broker.writable(peers[at].outlet);
+        }
+        self.settle(shard);
+    }
+
+    fn sum(&self, column: impl Fn(&Books) -> Tally) -> Tally {
+        self.shards.iter().map(|shard| column(shard.broker.ledger())).sum()
+    }
+
+    /// Everybody reads, everything arrives; then nothing may be missing.
+    fn heal(&mut self) {
+        for shard in 0..SHARDS {
+            for peer in 0..self.shards[shard].peers.len() {
+                self.read(shard, peer, true);
+            }
+        }
+        self.barrier();
+        for shard in 0..SHARDS {
+            self.shards[shard].broker.check_quiescent().unwrap();
+            let Shard { broker, asked, .. } = &self.shards[shard];
+            assert!(asked.is_empty(), "every acked publish has one answer");
+            assert_eq!((broker.jobs(), broker.inflight()), ((0, 0), 0));
+            assert!(broker.is_flushed());
+        }
+        assert_eq!(self.sum(|books| books.forwarded), self.sum(|books| books.received));
+        assert_eq!(self.sum(|books| books.lag), Tally::ZERO);
+        assert_eq!(self.sum(|books| books.admitted).records, self.published - self.refused);
+        assert_eq!(self.sum(|books| books.sequenced).records, self.order.len() as u64);
+        self.judge();
+    }
+
+    fn judge(&self) {
+        for (shard, peer) in
+            self.shards.iter().flat_map(|shard| shard.peers.iter().map(move |peer| (shard, peer)))
+        {
+            let seqs: Vec<u64> = peer.received.iter().map(|number| self.order[number]).collect();
+            assert!(seqs.windows(2).all(|pair| pair[0] < pair[1]), "one order: {seqs:?}");
+            let start = peer.start.expect("everybody joined");
+            let next = self.head(peer.topic);
+            let mut seen: BTreeSet<u64> = seqs.iter().copied().collect();
+            assert!(seen.is_disjoint(&peer.lost), "what was lost does not come");
+            seen.extend(&peer.lost);
+            let books = shard.broker.sub_books(peer.sub).unwrap();
+            assert_eq!(books.delivered.records, seqs.len() as u64);
+            assert_eq!(books.dropped.records, peer.lost.len() as u64);
+            if peer.policy == Policy::Block {
+                assert!(peer.lost.is_empty(), "nothing is lost under block: {:?}", peer.lost);
+            }
+            let due: BTreeSet<u64> = (start..next).collect();
+            assert_eq!(seen, due, "from its start on each record came or was told as lost");
+        }
+    }
+
+    fn head(&self, topic: usize) -> u64 {
+        let shard = self.shards.iter().find_map(|shard| {
+            let id = shard.broker.find_topic(shard.tenant, TOPICS[topic])?;
+            let sequenced = shard.broker.topic_books(id)?.sequenced.records;
+            (sequenced > 0).then_some(sequenced + 1)
+        });
+        shard.unwrap_or(1)
+    }
+}
+
+fn peers_len(shard: &Shard) -> usize {
+    shard.peers.len() - 1
+}
+
+/// The shard that owns a topic, and one that does not.
+fn owner_and_other(topic: usize) -> (usize, usize) {
+    let owner = crate::mesh::owner(0, TOPICS[topic], 3) as usize;
+    (owner, (owner + 1) % SHARDS)
+}
+
+fn lossless() -> Limits {
+    Limits { lossless: 1, subscription_batches: 4, retention_records: 1 << 20, ..Limits::default() }
+}
+
+#[test]
+fn a_publish_reaches_subscribers_on_every_shard_in_one_order() {
+    let mut cluster = Cluster::new(&lossless(), 100);
+    for shard in 0..SHARDS {
+        cluster.join(shard, 0, Policy::DropNew);
+    }
+    cluster.barrier();
+    for round in 0..6 {
+        let _ = cluster.publish(round % SHARDS, 0, 100, None);
+    }
+    cluster.heal();
+    for shard in &cluster.shards {
+        assert_eq!(shard.peers[0].received.len(), 6);
+    }
+}
+
+#[test]
+fn the_publishers_own_outlet_is_left_out_on_its_shard() {
+    let mut cluster = Cluster::new(&lossless(), 100);
+    let (_, other) = owner_and_other(0);
+    let own = cluster.join(other, 0, Policy::DropNew);
+    cluster.join(other, 0, Policy::DropNew);
+    cluster.barrier();
+    let _ = cluster.publish(other, 0, 100, Some(own));
+    cluster.barrier();
+    let peers = &cluster.shards[other].peers;
+    assert_eq!((peers[0].received.len(), peers[1].received.len()), (0, 1));
+}
+
+#[test]
+fn a_held_topic_stops_its_publishers_on_every_shard() {
+    let mut cluster = Cluster::new(&lossless(), 10_000);
+    let (owner, other) = owner_and_other(0);
+    let far = (owner + 2) % SHARDS;
+    let slow = cluster.join(far, 0, Policy::Block);
+    cluster.barrier();
+    cluster.read(far, slow, false);
+    let mut parked = 0;
+    for _ in 0..600 {
+        if cluster.shards[other].broker.is_paused(cluster.shards[other].source) {
+            break;
+        }
+        parked += u32::from(matches!(cluster.publish(other, 0, 100, None), Verdict::Parked(_)));
+        cluster.barrier();
+    }
+    assert_eq!(parked, 1, "the block went back to the source");
+    let sent = cluster.published;
+    assert_eq!(sent, 4 + 64 + 64 + 256 + 1, "queue, two credits, the publish queue, parked");
+    assert_eq!(cluster.shards[far].broker.ledger().dropped.total(), Tally::ZERO);
+    cluster.heal();
+    assert_eq!(cluster.shards[far].peers[0].received.len() as u64, sent);
+}
+
+#[test]
+fn a_full_queue_loses_the_batch_and_says_where_the_topic_is() {
+    let limits = Limits { mesh_depth: 2, ..lossless() };
+    let mut cluster = Cluster::new(&limits, 1);
+    let (owner, other) = owner_and_other(0);
+    cluster.join(other, 0, Policy::DropNew);
+    cluster.barrier();
+    for _ in 0..10 {
+        let _ = cluster.publish(owner, 0, 100, None);
+    }
+    cluster.heal();
+    let peer = &cluster.shards[other].peers[0];
+    assert_eq!((peer.received.len(), peer.lost.len()), (3, 7), "one on the wire, two in the queue");
+    let dropped = &cluster.shards[other].broker.ledger().dropped;
+    assert_eq!(dropped.get(Place::Mesh, Reason::MeshFull), Tally { records: 7, bytes: 700 });
+}
+
+#[test]
+fn topics_that_nobody_wants_are_given_up_on_both_sides() {
+    let limits = Limits { max_topics: 1, ..Limits::default() };
+    let mut cluster = Cluster::new(&limits, 100);
+    let (owner, other) = owner_and_other(0);
+    let at = cluster.join(other, 0, Policy::DropNew);
+    cluster.barrier();
+    let tenant = cluster.shards[owner].tenant;
+    let full = cluster.shards[owner].broker.topic(tenant, "x").unwrap_err();
+    assert_eq!(full.reason, Reason::Limit, "another shard wants it");
+    cluster.leave(other, at);
+    cluster.barrier();
+    for shard in [owner, other] {
+        cluster.shards[shard].broker.topic(tenant, "x").unwrap();
+    }
+}
+
+#[test]
+fn an_owner_without_room_for_the_topic_refuses() {
+    let limits = Limits { max_topics: 1, ..Limits::default() };
+    let mut cluster = Cluster::new(&limits, 100);
+    let (owner, other) = owner_and_other(0);
+    let third = (0..TOPICS.len()).find(|topic| owner_and_other(*topic).0 == owner && *topic != 0);
+    let taken = third.expect("some other topic has the same owner");
+    cluster.join(owner, taken, Policy::DropNew);
+    let _ = cluster.join(other, 0, Policy::DropNew);
+    let _ = cluster.publish(other, 0, 100, None);
+    cluster.barrier();
+    let Shard { broker, asked, .. } = &cluster.shards[other];
+    assert!(asked.is_empty(), "the publish was answered");
+    assert_eq!(broker.sub_books(cluster.shards[other].peers[0].sub), None, "and the subscription");
+    assert_eq!(broker.inflight(), 0);
+    let evicted = &cluster.shards[owner].broker.ledger().evicted;
+    assert_eq!(evicted.get(Place::Table, Reason::Limit).records, 1);
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Join(usize, usize, bool),
+    Leave(usize, usize),
+    Publish(usize, usize, u16),
+    Read(usize, usize, bool),
+    Carry(usize, usize, u8),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let shard = || 0..SHARDS;
+    let topic = || 0..TOPICS.len();
+    let size = prop_oneof![8..40_u16, 20_000..60_000_u16];
+    prop_oneof![
+        2 => (shard(), topic(), any::<bool>()).prop_map(|(s, t, block)| Op::Join(s, t, block)),
+        1 => (shard(), any::<usize>()).prop_map(|(s, at)| Op::Leave(s, at)),
+        12 => (shard(), topic(), size).prop_map(|(s, t, size)| Op::Publish(s, t, size)),
+        3 => (shard(), any::<usize>(), any::<bool>()).prop_map(|(s, at, on)| Op::Read(s, at, on)),
+        8 => (shard(), shard(), 1..20_u8).prop_map(|(from, to, n)| Op::Carry(from, to, n)),
+    ]
+}
+
+fn run(limits: &Limits, wire: usize, operations: &[Op]) {
+    let mut cluster = Cluster::new(limits, wire);
+    for op in operations {
+        match *op {
+            Op::Join(shard, topic, block) => {
+                let policy = if block { Policy::Block } else { Policy::DropNew };
+                cluster.join(shard, topic, policy);
+            }
+            Op::Leave(shard, at) => cluster.leave(shard, at),
+            Op::Publish(shard, topic, size) => {
+                let paused = cluster.shards[shard].broker.is_paused(cluster.shards[shard].source);
+                if paused {
+                    count("a source is paused");
+                } else {
+                    let _ = cluster.publish(shard, topic, size.into(), None);
+                }
+            }
+            Op::Read(shard, at, reads) => cluster.read(shard, at, reads),
+            Op::Carry(from, to, n) if from != to => {
+                for _ in 0..n {
+                    cluster.carry(from, to);
+                }
+            }
+            Op::Carry(..) => {}
+        }
+    }
+    cluster.heal();
+    if !cluster.sum(|books| books.forwarded).is_zero() {
+        count("published on another shard");
+    }
+    if !cluster.sum(|books| books.dropped.get(Place::Mesh, Reason::MeshFull)).is_zero() {
+        count("lost in the mesh");
+    }
+    if !cluster.sum(|books| books.dropped.get(Place::Backlog, Reason::DropNew)).is_zero() {
+        count("dropped at a full queue");
+    }
+}
+
+#[test]
+fn books_close_across_shards() {
+    let config = ProptestConfig { cases: 300, ..ProptestConfig::with_source_file(file!()) };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let operations = proptest::collection::vec(op(), 1..250);
+    let setting = (operations, 1..40_u64, 1..20_usize);
+    let result = runner.run(&setting, |(operations, depth, wire)| {
+        let limits = Limits {
+            mesh_depth: depth,
+            max_frame_bytes: 64 << 10,
+            pub_conn_inflight_bytes: 256 << 10,
+            ..lossless()
+        };
+        run(&limits, wire, &operations);
+        Ok(())
+    });
+    if let Err(failure) = result {
+        panic!("{failure}");
+    }
+    let reached = TALLY.with_borrow(Clone::clone);
+    println!("{reached:#?}");
+    for what in [
+        "a source is paused",
+        "dropped at a full queue",
+        "joined by the owner's answer",
+        "lost in the mesh",
+        "published on another shard",
+    ] {
+        assert!(reached.contains_key(what), "never reached: {what}");
+    }
+}

@@ -1,0 +1,157 @@
+//! Checkpoint M, mesh: what shards send each other, and the bounded queue per destination.
+//!
+//! Question:  may this batch be queued for another shard, and what goes there next?
+//! Invariant: one order per pair of shards. Batches of a topic whose subscribers over there include
+//!            no `block` are at most `mesh_depth` per destination; those of any other topic are
+//!            bounded by credit, and everything else by what it answers or by state.
+//! When full: the batch is lost for that shard, which sees its topic's sequence jump, books the
+//!            loss for each of its own subscriptions and tells them; when the queue has drained it
+//!            is told where the topic is, so that a loss at the end is seen too.
+//! Proof:     `a_full_queue_loses_the_batch_and_says_where_the_topic_is`,
+//!            `shards_agree_with_one_order`, `a_held_topic_stops_its_publishers_on_every_shard`,
+//!            `books_close_across_shards`.
+
+use crate::id::{OutletId, Ticket};
+use crate::time::Instant;
+use crate::verdict::Refusal;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// Jobs, and bytes, that a topic's publishers may have on the way to its owner from one shard; and
+/// batches, and bytes, that its owner may have on the way to a shard with `block` subscriptions.
+pub(crate) const CREDIT_BATCHES: u32 = 64;
+pub(crate) const CREDIT_BYTES: u64 = 1 << 20;
+
+/// The most shards of a process.
+pub(crate) const MAX_SHARDS: u32 = 64;
+
+/// Something that one shard tells another. Hosts carry it, in order per pair, and never look
+/// inside.
+#[derive(Clone, Debug)]
+pub struct Parcel {
+    pub(crate) tenant: u32,
+    pub(crate) topic: Arc<str>,
+    pub(crate) body: Body,
+}
+
+/// A published batch on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Carried {
+    pub(crate) frame: Bytes,
+    pub(crate) records: u64,
+    /// When it was admitted.
+    pub(crate) at: Instant,
+    /// The publisher's own outlet, and its shard.
+    pub(crate) except: Option<(u32, OutletId)>,
+}
+
+/// Where a topic is: the next sequence number, and the bytes before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) next: u64,
+    pub(crate) offset: u64,
+    pub(crate) epoch: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    /// To the owner: a publish. The answer is `Done`.
+    Forward(Carried, Ticket),
+    /// From the owner: what became of a publish, and the credit back.
+    Done(Ticket, Result<u64, Refusal>),
+    /// To the owner: this shard wants the topic's batches, `block` or not; or no longer.
+    Interest { on: bool, block: bool },
+    /// From the owner: batches follow from here on; or they never will.
+    Joined(Result<Head, Refusal>),
+    /// From the owner: a batch, its first sequence number and the bytes before it.
+    Batch(Carried, u64, u64),
+    /// From the owner, after a loss: where the topic is.
+    Lost(Head),
+    /// To the owner: so many batches and bytes were offered to their audience.
+    Credit(u32, u64),
+}
+
+/// What waits for one other shard.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    /// With each, whether it is a batch that no credit bounds.
+    queue: VecDeque<(Parcel, bool)>,
+    /// Batches in it that no credit bounds.
+    plain: u32,
+    /// Topics of which a batch was lost, by index, each once.
+    lossy: Vec<u32>,
+}
+
+/// Bytes charged for a parcel besides what it carries.
+const PARCEL: u64 = 64;
+
+impl Parcel {
+    /// What it costs in memory.
+    pub(crate) fn cost(&self) -> u64 {
+        match &self.body {
+            Body::Forward(carried, _) | Body::Batch(carried, ..) => {
+                PARCEL + crate::memory::cost(carried.frame.len() as u64, carried.records)
+            }
+            _ => PARCEL,
+        }
+    }
+}
+
+impl Outbox {
+    /// Queues what credit or state bounds.
+    pub(crate) fn push(&mut self, parcel: Parcel) {
+        self.queue.push_back((parcel, false));
+    }
+
+    /// Whether another batch without credit may be queued.
+    pub(crate) fn has_room(&self, depth: u64) -> bool {
+        u64::from(self.plain) < depth
+    }
+
+    /// Queues a batch without credit. Only when there is room.
+    pub(crate) fn push_plain(&mut self, parcel: Parcel) {
+        self.plain += 1;
+        self.queue.push_back((parcel, true));
+    }
+
+    /// A batch of a topic was lost: its head is told when the queue is empty.
+    pub(crate) fn note_lost(&mut self, topic: u32) {
+        if !self.lossy.contains(&topic) {
+            self.lossy.push(topic);
+        }
+    }
+
+    /// A topic of which nothing is told any more.
+    pub(crate) fn forget_lost(&mut self, topic: u32) {
+        self.lossy.retain(|lossy| *lossy != topic);
+    }
+
+    /// The next parcel.
+    pub(crate) fn pop(&mut self) -> Option<Parcel> {
+        let (parcel, plain) = self.queue.pop_front()?;
+        self.plain -= u32::from(plain);
+        Some(parcel)
+    }
+
+    /// The next topic whose head is to be told: only when nothing else waits.
+    pub(crate) fn pop_lossy(&mut self) -> Option<u32> {
+        if self.queue.is_empty() { self.lossy.pop() } else { None }
+    }
+
+    /// What waits. For checks.
+    #[cfg(any(test, feature = "check"))]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Parcel> {
+        self.queue.iter().map(|(parcel, _)| parcel)
+    }
+}
+
+/// The shard that owns a topic: a fixed hash of its name (FNV-1a), the same on every machine.
+pub(crate) fn owner(tenant: u32, name: &str, shards: u32) -> u32 {
+    let bytes = tenant.to_le_bytes().into_iter().chain(name.bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    u32::try_from((hash >> 32) % u64::from(shards)).expect("less than the shards")
+}
