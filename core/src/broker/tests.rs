@@ -7,10 +7,12 @@ use alloc::string::String;
 mod edges;
 mod endings;
 mod fairness;
+mod lossless;
 mod publishing;
 mod random;
 mod relief;
 mod shards;
+mod shares;
 mod staleness;
 
 /// A host for tests: every outlet writes to a buffer that takes `room` bytes.
