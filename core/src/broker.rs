@@ -364,10 +364,7 @@ impl Broker {
     /// When the next turn is wanted even if nothing happens: now, while publishes can run.
     pub fn next_deadline(&self) -> Option<Instant> {
         let retiring = self.bands.band() != Band::Normal && !self.unused.is_empty();
-        let relief = self.wants_relief();
-        let working =
-            relief || self.fan.is_some() || self.schedule.is_runnable() || !self.behind.is_empty();
-        if working || retiring {
+        if self.wants_step() || retiring {
             return Some(self.now);
         }
         let band = self.bands.deadline(self.memory.bytes(), self.budget());

@@ -126,18 +126,6 @@ impl Ring {
         Some(slot)
     }
 
-    /// Removes the last slot, which must not be taken.
-    pub(crate) fn pop_back(&mut self) -> Option<Slot> {
-        if self.taken >= self.len() {
-            return None;
-        }
-        let slot = self.slots.pop_back()?;
-        if slot.is_tombstone() {
-            self.dead -= 1;
-        }
-        Some(slot)
-    }
-
     /// Makes the slot at `position` a tombstone. `counted` says that it is among the dead already.
     pub(crate) fn bury(&mut self, position: u64, counted: bool) -> Slot {
         let offset = self.offset(position);

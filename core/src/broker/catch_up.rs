@@ -9,7 +9,11 @@ use crate::notice::Gap;
 use crate::peers::{Pipe, SLOT, Stage, Sub};
 use crate::replay::{Bounds, Start};
 use crate::ring::Slot;
+use crate::shed::Band;
 use crate::verdict::{Place, Reason};
+
+/// What the log loses first.
+const LOST: (Place, Reason) = (Place::Backlog, Reason::Retention);
 
 /// What a visit to a subscription that is catching up came to.
 enum Visit {
@@ -22,7 +26,8 @@ enum Visit {
 }
 
 impl Broker {
-    /// Keeps a batch that was just sequenced, if the topic keeps any.
+    /// Keeps a batch that was just sequenced, if the topic keeps any. Under memory pressure, when
+    /// logs go first, none is begun.
     pub(super) fn retain(&mut self, topic: u32, message: u32) {
         let bounds =
             Bounds { records: self.limits.retention_records, bytes: self.limits.retention_bytes };
@@ -30,6 +35,9 @@ impl Broker {
             return;
         }
         let log = &mut self.topics[topic].log;
+        if self.bands.band() != Band::Normal && log.is_empty() {
+            return;
+        }
         log.push(&mut self.memory, message);
         while log.excess(bounds) {
             log.pop(&mut self.memory);
@@ -70,7 +78,7 @@ impl Broker {
     pub(super) fn forget_some(&mut self, most: u32) -> u32 {
         let mut gone = 0;
         while gone < most
-            && self.bands.band() != crate::shed::Band::Normal
+            && self.bands.band() != Band::Normal
             && let Some(topic) = self.retained.front()
         {
             self.topics[topic].log.pop(&mut self.memory);
@@ -158,16 +166,31 @@ impl Broker {
                     subs[index].stalled = true;
                     self.peers.outlets[subs[index].outlet].stalled.push_back(subs, index);
                 }
-                Visit::Joined => {
-                    self.stop_behind(index);
-                    let topic = self.peers.subs[index].topic;
-                    self.join_audience(index, self.topics[topic].next);
-                    self.peers.note_due(index);
-                    self.wake(index);
-                }
+                Visit::Joined => self.join_at_head(index),
             }
         }
         handed
+    }
+
+    /// A subscription met the head of its topic.
+    fn join_at_head(&mut self, index: u32) {
+        self.stop_behind(index);
+        let topic = self.peers.subs[index].topic;
+        self.join_audience(index, self.topics[topic].next);
+        self.peers.note_due(index);
+        self.wake(index);
+    }
+
+    /// Nobody catches up any more: what they still needed is lost. Cost: O(subscriptions).
+    pub(super) fn end_catching_up(&mut self, why: (Place, Reason)) {
+        let behind = self.peers.subs.iter().filter(|(_, sub)| sub.stage == Stage::Behind);
+        let behind: alloc::vec::Vec<u32> = behind.map(|(index, _)| index).collect();
+        for index in behind {
+            let topic = &self.topics[self.peers.subs[index].topic];
+            let head = (topic.next, topic.books.sequenced.bytes);
+            self.lose_behind(index, head, why);
+            self.join_at_head(index);
+        }
     }
 
     /// What a subscription's limit is compared with.
@@ -190,12 +213,12 @@ impl Broker {
         }
         let Some(message) = self.topics[topic].log.find(&self.memory, sub.start) else {
             let (next, passed) = (self.topics[topic].next, self.topics[topic].books.sequenced);
-            self.lose_behind(index, next, passed.bytes);
+            self.lose_behind(index, (next, passed.bytes), LOST);
             return Visit::Joined;
         };
         let held = self.memory.get(message);
         let (first, offset, tally, cost) = (held.first, held.offset, held.tally, held.cost);
-        self.lose_behind(index, first, offset);
+        self.lose_behind(index, (first, offset), LOST);
         let sub = &mut self.peers.subs[index];
         sub.start = first + tally.records;
         sub.passed = offset + tally.bytes;
@@ -215,7 +238,7 @@ impl Broker {
 
     /// Batches that a subscription still needed are no longer held: up to the record `first`, and
     /// up to `offset` bytes of the topic.
-    fn lose_behind(&mut self, index: u32, first: u64, offset: u64) {
+    fn lose_behind(&mut self, index: u32, (first, offset): (u64, u64), why: (Place, Reason)) {
         let sub = &mut self.peers.subs[index];
         if sub.start >= first {
             return;
@@ -226,7 +249,7 @@ impl Broker {
         sub.books.expect(lost);
         let topic = &mut self.topics[sub.topic];
         self.ledger.expected(topic.tenant, &mut topic.books, lost);
-        self.book_drop(index, (from, lost), Place::Backlog, Reason::Retention);
+        self.book_drop(index, (from, lost), why.0, why.1);
         self.peers.note_due(index);
         self.wake(index);
     }

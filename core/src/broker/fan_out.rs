@@ -1,6 +1,6 @@
 //! From a queued job to the queues of its audience: checkpoint 5 for each subscription.
 
-use super::{Broker, FanOut, Progress};
+use super::{Broker, Close, FanOut, Progress};
 use crate::backlog::{Decision, View, holds};
 use crate::id::Ticket;
 use crate::lag::Load;
@@ -55,8 +55,7 @@ impl Broker {
                 return Progress::More;
             }
             if left == 0 {
-                let more = self.schedule.is_runnable() || !self.behind.is_empty();
-                return if more { Progress::More } else { Progress::Idle };
+                return if self.wants_step() { Progress::More } else { Progress::Idle };
             }
             if self.start_job() {
                 left -= 1;
@@ -64,10 +63,16 @@ impl Broker {
             }
             let handed = self.catch_up(left);
             if handed == 0 {
-                return Progress::Idle;
+                return if self.wants_step() { Progress::More } else { Progress::Idle };
             }
             left -= handed;
         }
+    }
+
+    /// Whether a step would find something to do.
+    pub(super) fn wants_step(&self) -> bool {
+        let running = self.fan.is_some() || self.schedule.is_runnable();
+        running || !self.behind.is_empty() || self.wants_relief()
     }
 
     /// Sequences the next job and begins its fan-out. False when nothing can run.
@@ -174,6 +179,24 @@ impl Broker {
         }
         self.note_idle(fan.topic);
         self.serve_parked();
+    }
+
+    /// A fan-out ends here: for the rest of its audience the batch is dropped.
+    pub(super) fn cut_short(&mut self, mut fan: FanOut, (place, reason): (Place, Reason)) {
+        while let Some(&index) = self.topics[fan.topic].audience.get(fan.served as usize) {
+            fan.served += 1;
+            let sub = &mut self.peers.subs[index];
+            if sub.start > fan.first || sub.outlet == fan.except {
+                continue;
+            }
+            sub.books.expect(fan.tally);
+            fan.reached += 1;
+            self.book_reached(&mut fan);
+            self.book_drop(index, (fan.first, fan.tally), place, reason);
+            self.peers.note_due(index);
+            self.wake(index);
+        }
+        self.end_fan_out(fan);
     }
 
     /// Books the subscriptions reached since the last time.
@@ -286,6 +309,7 @@ impl Broker {
         self.book_drop(slot.sub, lost, place, reason);
         self.memory.release(slot.message);
         self.peers.note_due(slot.sub);
+        self.finish_sub(slot.sub);
     }
 
     /// A queued slot of a subscription is no longer waiting.
@@ -321,7 +345,8 @@ impl Broker {
         let topic = &mut self.topics[sub.topic];
         let page = Page { tenant: topic.tenant, topic: &mut topic.books, sub: &mut sub.books };
         self.ledger.dropped(page, place, reason, tally);
-        if !sub.is_active() {
+        let flushing = self.peers.outlets[sub.outlet].closing == Some(Close::AfterFlush);
+        if !sub.is_active() && !flushing {
             return;
         }
         let last = first + tally.records - 1;

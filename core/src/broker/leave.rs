@@ -5,7 +5,7 @@ use crate::id::{ConnId, OutletId, SubId};
 use crate::lag::{Gaps, Load};
 use crate::ledger::{Page, Tally};
 use crate::notice::Notice;
-use crate::peers::{CONN, OUTLET, SLOT, SUB, Stage};
+use crate::peers::{CONN, OUTLET, Outlet, SLOT, SUB, Stage};
 use crate::ring::Slot;
 use crate::slab::NONE;
 use crate::verdict::{Place, Policy, Reason, Refusal};
@@ -79,6 +79,15 @@ impl Broker {
         self.note_interest(topic);
     }
 
+    /// A subscription has one batch less. When it was its last one ever, what it lost is told.
+    pub(super) fn finish_sub(&mut self, index: u32) {
+        let sub = &self.peers.subs[index];
+        if !sub.is_active() && sub.is_drained() {
+            self.tell_gaps(index, u64::MAX);
+        }
+        self.free_sub(index);
+    }
+
     /// Frees a subscription that has left once no slot names it.
     pub(super) fn free_sub(&mut self, index: u32) {
         let topic = self.peers.subs[index].topic;
@@ -89,10 +98,18 @@ impl Broker {
         }
     }
 
-    /// An outlet whose queue shrank without a write may have nothing left to write.
+    /// An outlet whose queue shrank without a write may have nothing left to write, and then is
+    /// neither at its limit nor holds up the end of its connection.
     pub(super) fn egress_recheck(&mut self, outlet: u32) {
-        if !self.peers.outlets[outlet].has_work() {
-            self.egress.forget(&mut self.peers.outlets, outlet);
+        if self.peers.outlets[outlet].waiting.batches == 0 {
+            self.slow.disarm(&mut self.peers.outlets, outlet);
+        }
+        if self.peers.outlets[outlet].has_work() {
+            return;
+        }
+        self.egress.forget(&mut self.peers.outlets, outlet);
+        if self.peers.outlets[outlet].closing.is_some() {
+            self.note_flushed(self.peers.outlets[outlet].conn);
         }
     }
 
@@ -206,6 +223,7 @@ impl Broker {
         while let Some(parked) = self.peers.conns[index].parked.front() {
             self.end_parked(parked, Refusal::never(Place::Schedule, Reason::Closed));
         }
+        self.serve_parked();
     }
 
     /// A closing connection is read until its peer closes: nothing pauses it any more.
@@ -240,18 +258,18 @@ impl Broker {
         }
     }
 
-    /// Drops what is not taken, newest first.
+    /// Drops what is not taken, newest first. Control frames stay, unless the connection is closed
+    /// at once.
     pub(super) fn drop_waiting(&mut self, outlet: u32, why: (Place, Reason)) {
-        loop {
-            let ring = &mut self.peers.outlets[outlet].ring;
-            if ring.mark() == ring.end() {
-                break;
+        let Outlet { ring, closing, .. } = &self.peers.outlets[outlet];
+        let keeps_control = *closing != Some(Close::Now);
+        for position in (ring.mark()..ring.end()).rev() {
+            let slot = self.peers.outlets[outlet].ring.at(position);
+            if !(slot.is_control() && keeps_control) {
+                self.end_slot(outlet, position, Some(why));
             }
-            let position = ring.end() - 1;
-            self.end_slot(outlet, position, Some(why));
-            self.peers.outlets[outlet].ring.pop_back();
-            self.memory.discharge(SLOT);
         }
+        self.compact(outlet);
         self.free_drained(outlet);
         self.note_heavy(outlet);
     }

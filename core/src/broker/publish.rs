@@ -40,8 +40,13 @@ impl Broker {
         let price = cost(tally.bytes, tally.records);
         match self.room_for(conn.index, 1, price) {
             Ok(()) => {
-                self.make_room(tenant, price);
-                Verdict::Queued(self.admit(conn, topic.index, message, tally))
+                let pushed_out = self.make_room(tenant, price);
+                let ticket = self.admit(conn, topic.index, message, tally);
+                // What was pushed out may have held more than this one takes.
+                if pushed_out {
+                    self.serve_parked();
+                }
+                Verdict::Queued(ticket)
             }
             Err(_) if self.waits(message.ack) => {
                 Verdict::Parked(self.park(conn, topic.index, message, tally))
@@ -112,18 +117,23 @@ impl Broker {
         Ok(())
     }
 
-    /// Pushes out what stands in the way of a tenant below its guarantee or its floor.
-    fn make_room(&mut self, tenant: u32, price: u64) {
+    /// Pushes out what stands in the way of a tenant below its guarantee or its floor. True when
+    /// something did.
+    fn make_room(&mut self, tenant: u32, price: u64) -> bool {
+        let mut pushed_out = false;
         while !self.schedule.has_slot() {
             let victim = self.schedule.victim_by_jobs(tenant);
             self.push_out(victim.expect("who is below its guarantee finds one above it"));
+            pushed_out = true;
         }
         let floor = self.admission.floor(self.schedule.active_with(tenant));
         while self.admission.missing(price) > 0 {
             let used = |other| self.admission.used_by(other);
             let victim = self.schedule.victim_by_bytes(floor, used);
             self.push_out(victim.expect("who is below its floor finds one above it"));
+            pushed_out = true;
         }
+        pushed_out
     }
 
     /// An admitted job makes room. One that may wait, waits again, first of its tenant's; any
@@ -237,9 +247,11 @@ impl Broker {
         Verdict::Shed(why)
     }
 
-    /// Room came free: admits parked publishes, in rotation between tenants.
+    /// Room came free: admits parked publishes, in rotation between tenants. None once the shard
+    /// shuts down, which ends them all.
     /// Cost: O(admitted + tenants with parked publishes); none when nothing is parked.
     pub(super) fn serve_parked(&mut self) {
+        debug_assert!(self.is_running() || self.schedule.counts().1 == 0, "none is left parked");
         let mut passed = 0;
         while passed < self.schedule.parked_tenants() && self.schedule.has_slot() {
             let Some(index) = self.schedule.next_parked() else { return };
@@ -275,9 +287,11 @@ impl Broker {
         self.notices.push_back(Notice::Failed { conn, ticket, why });
         let waits = !self.peers.conns[conn.index].parked.is_empty();
         self.pause(conn.index, PAUSE_PARKED, waits);
+        self.serve_parked();
     }
 
-    /// Ends a parked publish without room. Its tenant's later ones may fit now.
+    /// Ends a parked publish without room. Its tenant's later ones may fit now: the caller serves
+    /// them, when it has ended all that it ends.
     pub(super) fn end_parked(&mut self, index: u32, why: Refusal) -> ConnId {
         let source = self.schedule.job(index).conn.index;
         let peer = &mut self.peers.conns[source];
@@ -287,7 +301,6 @@ impl Broker {
         self.ledger.unparked(tenant, job.tally);
         self.ledger.refused(tenant, why, job.tally);
         self.note_idle(job.topic);
-        self.serve_parked();
         job.conn
     }
 }

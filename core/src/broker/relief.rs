@@ -72,6 +72,7 @@ impl Broker {
         self.trim(outlet);
         self.note_room(outlet);
         self.note_heavy(outlet);
+        self.egress_recheck(outlet);
         lost
     }
 

@@ -6,6 +6,9 @@ use crate::time::Instant;
 use crate::verdict::{Place, Reason, Refusal};
 use core::time::Duration;
 
+/// What the end of the grace drops.
+const LEFT_OVER: (Place, Reason) = (Place::Egress, Reason::Shutdown);
+
 /// How far a shutdown is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -67,15 +70,16 @@ impl Broker {
         }
         self.phase = Phase::Over;
         if let Some(fan) = self.fan.take() {
-            self.end_fan_out(fan);
+            self.cut_short(fan, LEFT_OVER);
         }
         let why = Self::shutting_down();
         while let Some(job) = self.schedule.any_queued() {
             self.discard(job, Refusal { place: Place::Schedule, ..why });
         }
         let outlets: alloc::vec::Vec<u32> = self.peers.outlets.iter().map(|(at, _)| at).collect();
+        self.end_catching_up(LEFT_OVER);
         for outlet in outlets {
-            self.drop_waiting(outlet, (Place::Egress, Reason::Shutdown));
+            self.drop_waiting(outlet, LEFT_OVER);
             self.egress_recheck(outlet);
         }
     }

@@ -2,6 +2,7 @@
 //! holds its topic for too long.
 
 use super::Broker;
+use crate::lag::Gaps;
 use crate::notice::Notice;
 use crate::peers::{Pipe, Stage};
 use crate::verdict::{Place, Policy, Reason, Refusal};
@@ -56,7 +57,7 @@ impl Broker {
     }
 
     /// We end the subscription of a single outlet: what waits for it is dropped and counted; what
-    /// its transport was offered already is still delivered.
+    /// its transport was offered already is still delivered. The end says all that was lost.
     fn end_sub(&mut self, index: u32, why: Refusal) {
         let sub = self.peers.sub_id(index);
         let outlet = self.peers.subs[index].outlet;
@@ -66,6 +67,7 @@ impl Broker {
         );
         self.notices.push_back(Notice::Ended { sub, why });
         self.leave_audience(index);
+        self.peers.subs[index].gaps = Gaps::default();
         self.drop_waiting(outlet, (why.place, why.reason));
         self.egress_recheck(outlet);
     }

@@ -4,6 +4,7 @@ use crate::verdict::Verdict;
 use alloc::format;
 use alloc::string::String;
 
+mod corners;
 mod edges;
 mod endings;
 mod fairness;

@@ -182,7 +182,8 @@ impl Broker {
             return most;
         }
         let subs = u64::from(self.peers.conns[outlet.conn].subs.max(1));
-        if most * subs <= self.limits.egress_bytes { most } else { self.limits.egress_bytes / subs }
+        let share = self.limits.egress_bytes / subs;
+        most.min(share.max(1))
     }
 
     fn frame_len(&self, message: u32) -> u64 {
@@ -243,7 +244,7 @@ impl Broker {
     }
 
     /// Tells the gaps of a subscription that begin before the record `first`.
-    fn tell_gaps(&mut self, index: u32, first: u64) {
+    pub(super) fn tell_gaps(&mut self, index: u32, first: u64) {
         let sub = self.peers.sub_id(index);
         while let Some(gap) = self.peers.subs[index].gaps.take_before(first) {
             self.notices.push_back(Notice::Gap { sub, gap });
@@ -440,7 +441,7 @@ impl Broker {
         if sub.holds {
             self.note_hold(index);
         } else if !sub.is_active() {
-            self.free_sub(index);
+            self.finish_sub(index);
             return;
         }
         if !self.peers.subs[index].gaps.is_empty() {

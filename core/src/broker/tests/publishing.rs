@@ -170,8 +170,11 @@ impl Model {
         let why = if busy { Err(Reason::Busy) } else { self.room(&job) };
         match why {
             Ok(()) => {
-                self.make_room(tenant, job.cost());
+                let pushed_out = self.make_room(tenant, job.cost());
                 self.admit(tenant, job);
+                if pushed_out {
+                    self.serve_parked();
+                }
                 Said::Queued
             }
             Err(why) if why != Reason::Busy && self.waits(job.ack) => {
@@ -227,7 +230,8 @@ impl Model {
         above.rev().max_by_key(|other| number(*other)).unwrap()
     }
 
-    fn make_room(&mut self, tenant: usize, cost: u64) {
+    fn make_room(&mut self, tenant: usize, cost: u64) -> bool {
+        let before = self.queued();
         while self.queued() >= self.total {
             count("pushed out for a slot");
             let jobs = |other: usize| self.tenants[other].queued.len() as u64;
@@ -240,6 +244,7 @@ impl Model {
             let victim = self.furthest(floor, |other| self.used(other));
             self.push_out(victim);
         }
+        self.queued() < before
     }
 
     fn push_out(&mut self, tenant: usize) {
@@ -326,7 +331,6 @@ impl Model {
     fn refuse_parked(&mut self, tenant: usize, at: usize) {
         self.unpark(tenant, at);
         self.tenants[tenant].refused += 1;
-        self.serve_parked();
     }
 
     fn advance(&mut self, millis: u64) {
@@ -342,6 +346,7 @@ impl Model {
             let Some((tenant, at)) = due else { return };
             count("waited too long");
             self.refuse_parked(tenant, at);
+            self.serve_parked();
         }
     }
 
@@ -354,6 +359,7 @@ impl Model {
             count("parked and gone");
             self.refuse_parked(tenant, at);
         }
+        self.serve_parked();
     }
 }
 
