@@ -48,6 +48,7 @@ mod publish;
 mod relief;
 mod shutdown;
 mod slow;
+mod tape;
 #[cfg(test)]
 mod tests;
 mod topics;
@@ -55,6 +56,7 @@ mod write;
 
 use mesh::Mesh;
 use shutdown::Phase;
+pub use tape::{Input, Outcome};
 pub use write::Frames;
 
 /// One published batch, encoded once.
@@ -198,6 +200,8 @@ pub struct Broker {
     /// Refusing outlets, by how much waits in them.
     heaviest: Heaviest,
     phase: Phase,
+    /// Inputs since the host took them last; none while they are not recorded.
+    tape: Option<Vec<Input>>,
     /// Invariant: empty when the host's turn ends; grows by what one turn causes.
     notices: VecDeque<Notice>,
 }
@@ -253,6 +257,7 @@ impl Broker {
             blocking: Timers::new(Duration::from_millis(limits.block_deadline_ms)),
             heaviest: Heaviest::default(),
             phase: Phase::Running,
+            tape: None,
             notices: VecDeque::new(),
             limits,
         }
@@ -260,6 +265,7 @@ impl Broker {
 
     /// Adds a tenant with a share of `weight` (1 to 1000). Cost: O(1).
     pub fn tenant(&mut self, weight: u32) -> Result<TenantId, Refusal> {
+        self.tape_tenant(weight);
         if self.tenants.len() >= MAX_TENANTS {
             return Err(Refusal::never(Place::Table, Reason::Limit));
         }
@@ -277,6 +283,7 @@ impl Broker {
 
     /// A peer connected. Cost: O(1).
     pub fn open(&mut self, tenant: TenantId) -> Result<ConnId, Refusal> {
+        self.tape_open(tenant);
         let tenant = self.tenant_index(tenant)?;
         if !self.is_running() {
             return Err(Self::shutting_down());
@@ -291,6 +298,7 @@ impl Broker {
 
     /// Adds an ordered pipe to the peer. Cost: O(1).
     pub fn outlet(&mut self, conn: ConnId, pipe: Pipe) -> Result<OutletId, Refusal> {
+        self.tape_outlet(conn, pipe);
         if self.peers.conn(conn)?.closing {
             return Err(Refusal::never(Place::Table, Reason::Closed));
         }
@@ -303,6 +311,7 @@ impl Broker {
 impl Broker {
     /// Time moves only here, and never backwards. Fires due timers. Cost: O(due timers).
     pub fn advance(&mut self, now: Instant) {
+        self.tape_advance(now);
         assert!(now >= self.now, "time goes forward");
         self.now = now;
         while let Some(job) = self.schedule.due(now) {
@@ -317,6 +326,7 @@ impl Broker {
 
     /// A reading of the memory pressure, or that nothing was readable. Once per second.
     pub fn pressure(&mut self, sample: Option<Sample>) {
+        self.tape_pressure(sample);
         self.pressure.sample(self.now, sample);
         self.update_band();
     }
@@ -342,6 +352,7 @@ impl Broker {
     /// The host's answer: what the shard has on loan besides its floor, and what the pool would
     /// lend now. Cost: O(1).
     pub fn lease(&mut self, lent: u64, lendable: u64) {
+        self.tape_lease(lent, lendable);
         self.lease.set(lent, lendable);
         self.update_band();
     }
@@ -350,6 +361,7 @@ impl Broker {
     /// shard holds. Refused beyond `pub_conn_inflight_bytes`, with nothing changed: no publish of
     /// that size can be admitted. Cost: O(1).
     pub fn reassembly(&mut self, conn: ConnId, bytes: u64) -> Result<(), Refusal> {
+        self.tape_reassembly(conn, bytes);
         self.peers.conn(conn)?;
         if bytes > self.limits.pub_conn_inflight_bytes {
             return Err(Refusal::never(Place::Admission, Reason::Oversize));
@@ -383,6 +395,7 @@ impl Broker {
     /// a gap is told before the record after it. A host that writes at once settles an offer with
     /// [`sent`](Self::sent) before any other input. Cost: O(frames of the offer).
     pub fn poll(&mut self) -> Option<Effect> {
+        self.tape_poll();
         loop {
             if let Some(notice) = self.poll_notice() {
                 return Some(Effect::Notice(notice));

@@ -56,7 +56,8 @@ mod verdict;
 mod writer;
 
 pub use broker::{
-    Backlog, Broker, Close, Effect, Frames, Lane, Message, Offer, Pipe, Progress, Wish,
+    Backlog, Broker, Close, Effect, Frames, Input, Lane, Message, Offer, Outcome, Pipe, Progress,
+    Wish,
 };
 pub use id::{ConnId, OutletId, SubId, TenantId, Ticket, TopicId};
 pub use ledger::{Books, Broken, SubBooks, Table, Tally, TopicBooks};

@@ -15,6 +15,8 @@ use crate::id::{OutletId, Ticket};
 use crate::time::Instant;
 use crate::verdict::Refusal;
 use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -27,12 +29,41 @@ pub(crate) const CREDIT_BYTES: u64 = 1 << 20;
 /// The most shards of a process.
 pub(crate) const MAX_SHARDS: u32 = 64;
 
+/// What decisions know of a topic's name: who owns it, and how much it holds. A tape has no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    /// FNV-1a over the tenant's number and the name: the same on every machine.
+    pub(crate) hash: u64,
+    pub(crate) bytes: u32,
+}
+
+impl Named {
+    pub(crate) fn of(tenant: u32, name: &str) -> Self {
+        let bytes = tenant.to_le_bytes().into_iter().chain(name.bytes());
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Self { hash, bytes: u32::try_from(name.len()).unwrap_or(u32::MAX) }
+    }
+
+    /// The shard that owns the topic.
+    pub(crate) fn owner(self, shards: u32) -> u32 {
+        u32::try_from((self.hash >> 32) % u64::from(shards)).expect("less than the shards")
+    }
+
+    /// The name under which a tape is played.
+    pub(crate) fn on_tape(self) -> String {
+        format!("{:016x}", self.hash)
+    }
+}
+
 /// Something that one shard tells another. Hosts carry it, in order per pair, and never look
 /// inside.
 #[derive(Clone, Debug)]
 pub struct Parcel {
     pub(crate) tenant: u32,
     pub(crate) topic: Arc<str>,
+    pub(crate) name: Named,
     pub(crate) body: Body,
 }
 
@@ -145,13 +176,4 @@ impl Outbox {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Parcel> {
         self.queue.iter().map(|(parcel, _)| parcel)
     }
-}
-
-/// The shard that owns a topic: a fixed hash of its name (FNV-1a), the same on every machine.
-pub(crate) fn owner(tenant: u32, name: &str, shards: u32) -> u32 {
-    let bytes = tenant.to_le_bytes().into_iter().chain(name.bytes());
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    u32::try_from((hash >> 32) % u64::from(shards)).expect("less than the shards")
 }

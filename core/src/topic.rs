@@ -3,7 +3,7 @@
 use crate::lag::Load;
 use crate::ledger::TopicBooks;
 use crate::list::{Link, List, node};
-use crate::mesh::{CREDIT_BATCHES, CREDIT_BYTES};
+use crate::mesh::{CREDIT_BATCHES, CREDIT_BYTES, Named};
 use crate::peers::Behind;
 use crate::replay::Log;
 use crate::time::Instant;
@@ -46,6 +46,7 @@ impl Credit {
 pub(crate) struct Topic {
     pub(crate) tenant: u32,
     pub(crate) name: Arc<str>,
+    pub(crate) named: Named,
     /// The shard that gives sequence numbers.
     pub(crate) owner: u32,
     /// Random at creation: a resuming peer can tell this topic from an earlier one of its name.
@@ -118,9 +119,10 @@ pub(crate) const TOPIC: u64 = 384;
 const _: () = assert!(size_of::<Topic>() as u64 <= TOPIC);
 
 impl Topic {
-    pub(crate) fn new(tenant: u32, name: &str, (owner, epoch): (u32, u64)) -> Self {
+    pub(crate) fn new(tenant: u32, name: &str, named: Named, (owner, epoch): (u32, u64)) -> Self {
         Self {
             tenant,
+            named,
             owner,
             name: name.into(),
             epoch,
@@ -158,6 +160,11 @@ impl Topic {
     pub(crate) fn is_used(&self) -> bool {
         let elsewhere = self.member != Member::Off || self.flying.batches > 0;
         self.subs > 0 || !self.log.is_empty() || self.interest != 0 || elsewhere
+    }
+
+    /// Bytes charged for it.
+    pub(crate) fn charge(&self) -> u64 {
+        TOPIC + u64::from(self.named.bytes)
     }
 
     #[cfg(any(test, feature = "check"))]
@@ -215,7 +222,7 @@ mod tests {
     fn leaving_during_a_fan_out_neither_skips_nor_repeats_anybody() {
         for served in 0..=6 {
             for place in 0..6 {
-                let mut topic = Topic::new(0, "t", (0, 0));
+                let mut topic = Topic::new(0, "t", Named::of(0, "t"), (0, 0));
                 (0..6).for_each(|sub| {
                     topic.join(sub);
                 });
@@ -239,7 +246,7 @@ mod tests {
 
     #[test]
     fn sequence_numbers_start_at_one_and_have_no_holes() {
-        let mut topic = Topic::new(0, "t", (0, 0));
+        let mut topic = Topic::new(0, "t", Named::of(0, "t"), (0, 0));
         assert_eq!([topic.sequence(1), topic.sequence(3), topic.sequence(1)], [1, 2, 5]);
         assert_eq!(topic.audience_len(), 0);
     }

@@ -8,7 +8,7 @@ use crate::mesh::{Outbox, Parcel};
 use crate::peers::{CONN, OUTLET, PAUSE_PARKED, SLOT, SUB, Stage};
 use crate::schedule::Origin;
 use crate::slab::NONE;
-use crate::topic::{TOPIC, Topic};
+use crate::topic::Topic;
 use crate::verdict::Policy;
 use crate::writer::State;
 use alloc::collections::BTreeMap;
@@ -250,7 +250,7 @@ impl Broker {
         bytes += self.peers.conns.iter().map(|(_, conn)| conn.reassembly).sum::<u64>();
         bytes += u64::from(self.peers.outlets.len()) * OUTLET;
         bytes += u64::from(self.peers.subs.len()) * SUB;
-        bytes += self.topics.iter().map(|(_, t)| TOPIC + t.name.len() as u64).sum::<u64>();
+        bytes += self.topics.iter().map(|(_, topic)| topic.charge()).sum::<u64>();
         bytes += self.mesh.outboxes.iter().flat_map(Outbox::iter).map(Parcel::cost).sum::<u64>();
         same("memory: bytes held", self.memory.bytes(), bytes)
     }

@@ -47,6 +47,7 @@ impl Broker {
     /// audience counts as one) or a peer that takes bytes has to be written to first.
     /// Cost: O(work).
     pub fn step(&mut self, work: u32) -> Progress {
+        self.tape_step(work);
         let mut left = work;
         left -= self.relieve(work);
         left -= self.catch_up(left.div_ceil(2));

@@ -19,6 +19,7 @@ impl Broker {
         topic: TopicId,
         wish: Wish,
     ) -> Result<SubId, Refusal> {
+        self.tape_subscribe(outlet, topic, &wish);
         let pipe = self.peers.outlet(outlet)?;
         let conn = &self.peers.conns[pipe.conn];
         let topic = self.topic_index(topic)?;

@@ -18,6 +18,7 @@ impl Broker {
     /// Ends a subscription: what waits for it has left; what its outlet was offered already is
     /// still delivered. Cost: O(1), amortised over the slots it leaves behind.
     pub fn unsubscribe(&mut self, sub: SubId) -> Result<(), Refusal> {
+        self.tape_unsubscribe(sub);
         let outlet = self.peers.sub(sub)?.outlet;
         let index = sub.index;
         self.leave_audience(index);
@@ -144,6 +145,7 @@ impl Broker {
     /// dropped and counted. Its parked publishes are refused. A flushed notice follows; then the
     /// host closes the transport and says [`gone`](Self::gone). Cost: O(what waits).
     pub fn close(&mut self, conn: ConnId, how: Close, last: Bytes) -> Result<(), Refusal> {
+        self.tape_close(conn, how, last.len() as u64);
         if self.peers.conn(conn)?.closing {
             return Err(Refusal::never(Place::Table, Reason::Closed));
         }
@@ -177,6 +179,7 @@ impl Broker {
     /// are refused; admitted ones still run. Always the last call for a connection; a stale id is
     /// ignored. Cost: O(its subscriptions and what waits).
     pub fn gone(&mut self, conn: ConnId) {
+        self.tape_gone(conn);
         if self.peers.conn(conn).is_err() {
             return;
         }
@@ -197,6 +200,7 @@ impl Broker {
     /// subscriptions or was in mid-write has left. A stale id is ignored.
     /// Cost: O(its subscriptions and what waits).
     pub fn shut(&mut self, outlet: OutletId) {
+        self.tape_shut(outlet);
         if let Ok(pipe) = self.peers.outlet(outlet) {
             let conn = pipe.conn;
             self.end_outlet(outlet.index);

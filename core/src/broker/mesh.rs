@@ -52,6 +52,7 @@ impl Broker {
     /// The next parcel for another shard. A host asks while its way there has room; what it does
     /// not take waits here, bounded. Cost: O(1).
     pub fn poll_parcel(&mut self, to: u32) -> Option<Parcel> {
+        self.tape_poll_parcel(to);
         let outbox = self.mesh.outboxes.get_mut(to as usize)?;
         if let Some(parcel) = outbox.pop() {
             self.memory.discharge(parcel.cost());
@@ -70,11 +71,14 @@ impl Broker {
     /// A parcel of another shard. Those of one shard are handed in in the order in which it gave
     /// them. Cost: O(log topics); O(subscriptions that wait for it) for the answer to a joining.
     pub fn receive(&mut self, from: u32, parcel: Parcel) {
-        let Parcel { tenant, topic: name, body } = parcel;
+        self.tape_receive(from, &parcel);
+        let Parcel { tenant, topic: text, name, body } = parcel;
         let known = TenantId { index: tenant, generation: 0 };
         let topic = match &body {
-            Body::Forward(..) | Body::Interest { on: true, .. } => self.topic(known, &name),
-            _ => self.find_topic(known, &name).ok_or(Refusal::GONE),
+            Body::Forward(..) | Body::Interest { on: true, .. } => {
+                self.topic_named(known, &text, name)
+            }
+            _ => self.find_topic(known, &text).ok_or(Refusal::GONE),
         };
         match (body, topic) {
             (Body::Forward(carried, flight), Ok(topic)) => {
@@ -86,10 +90,11 @@ impl Broker {
                 self.ledger.received(tenant, tally);
                 self.ledger.evicted(tenant, why, tally);
                 let body = Body::Done(flight, Err(why));
-                self.post(from, Parcel { tenant, topic: name, body });
+                self.post(from, Parcel { tenant, topic: text, name, body });
             }
             (Body::Interest { on: true, .. }, Err(why)) => {
-                self.post(from, Parcel { tenant, topic: name, body: Body::Joined(Err(why)) });
+                let body = Body::Joined(Err(why));
+                self.post(from, Parcel { tenant, topic: text, name, body });
             }
             (Body::Interest { on, block }, Ok(topic)) => {
                 self.take_interest(topic.index, from, on, block);
@@ -117,8 +122,8 @@ impl Broker {
     }
 
     fn parcel(&self, topic: u32, body: Body) -> Parcel {
-        let Topic { tenant, name, .. } = &self.topics[topic];
-        Parcel { tenant: *tenant, topic: name.clone(), body }
+        let Topic { tenant, name, named, .. } = &self.topics[topic];
+        Parcel { tenant: *tenant, topic: name.clone(), name: *named, body }
     }
 
     fn head(&self, topic: u32) -> Head {

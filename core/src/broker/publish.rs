@@ -19,6 +19,7 @@ const SATURATED_RETRY_MS: u16 = 1_000;
 impl Broker {
     /// Publishes a batch. `conn` is the source; it must not be paused. Cost: O(1).
     pub fn publish(&mut self, conn: ConnId, topic: TopicId, message: Message) -> Verdict {
+        self.tape_publish(conn, topic, &message);
         let Ok(peer) = self.peers.conn(conn) else { return Verdict::Refused(Refusal::GONE) };
         let (tenant, closing, busy) = (peer.tenant, peer.closing, !peer.parked.is_empty());
         let tally =
@@ -91,6 +92,7 @@ impl Broker {
     /// A call was refused whole, after [`room`](Self::room) said no: books what it brought.
     /// Cost: O(1).
     pub fn refuse(&mut self, conn: ConnId, brought: Tally, why: Refusal) {
+        self.tape_refuse(conn, brought, why);
         let Ok(peer) = self.peers.conn(conn) else { return };
         let tenant = peer.tenant;
         self.ledger.offered(tenant, brought);
@@ -190,7 +192,7 @@ impl Broker {
     fn note_shed(&mut self, index: u32, records: u64) {
         let peer = &mut self.peers.conns[index];
         peer.shed += records;
-        if !peer.untold_is_linked() {
+        if records > 0 && !peer.untold_is_linked() {
             self.peers.untold.push_back(&mut self.peers.conns, index);
         }
     }

@@ -25,6 +25,7 @@ impl Broker {
     /// each connection with [`Close::AfterFlush`](super::Close::AfterFlush) once
     /// [`is_flushed`](Self::is_flushed), and in any case at the end. Cost: O(parked publishes).
     pub fn shutdown(&mut self) {
+        self.tape_shutdown();
         if self.phase != Phase::Running {
             return;
         }

@@ -2,8 +2,9 @@
 
 use super::Broker;
 use crate::id::{TenantId, TopicId};
+use crate::mesh::Named;
 use crate::shed::Band;
-use crate::topic::{TOPIC, Topic};
+use crate::topic::Topic;
 use crate::verdict::{Place, Reason, Refusal};
 
 /// The most unused topics that one turn removes.
@@ -14,6 +15,18 @@ impl Broker {
     /// while the topic has subscriptions or jobs; later it may answer `Gone`. At `max_topics` the
     /// tenant's longest unused topic makes way. Cost: O(log topics).
     pub fn topic(&mut self, tenant: TenantId, name: &str) -> Result<TopicId, Refusal> {
+        let named = Named::of(tenant.index, name);
+        self.tape_topic(tenant, named);
+        self.topic_named(tenant, name, named)
+    }
+
+    /// The same, for a name whose hash is known.
+    pub(super) fn topic_named(
+        &mut self,
+        tenant: TenantId,
+        name: &str,
+        named: Named,
+    ) -> Result<TopicId, Refusal> {
         let index = self.tenant_index(tenant)?;
         if let Some(topic) = self.find_topic(tenant, name) {
             self.note_idle(topic.index);
@@ -24,10 +37,10 @@ impl Broker {
             let full = Refusal::after(Place::Table, Reason::Limit, 1_000);
             self.retire_topic(owner.idle.front().ok_or(full)?);
         }
-        let owner = crate::mesh::owner(index, name, self.mesh.shards);
-        let topic = Topic::new(index, name, (owner, self.epochs.bits()));
+        let owner = named.owner(self.mesh.shards);
+        let topic = Topic::new(index, name, named, (owner, self.epochs.bits()));
         let shared = topic.name.clone();
-        self.memory.charge(TOPIC + name.len() as u64);
+        self.memory.charge(topic.charge());
         let (topic, generation) = self.topics.insert(topic);
         let lane = self.schedule.add_lane(index);
         debug_assert_eq!(lane, topic, "topics and lanes have the same indices");
@@ -54,7 +67,7 @@ impl Broker {
         owner.names.remove(&topic.name);
         owner.topics -= 1;
         self.schedule.remove_lane(index);
-        self.memory.discharge(TOPIC + topic.name.len() as u64);
+        self.memory.discharge(topic.charge());
     }
 
     /// Under memory pressure topics that nobody uses go, longest unused first.

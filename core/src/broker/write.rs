@@ -286,6 +286,7 @@ impl Broker {
     /// # Panics
     /// When the outlet has no open offer, or more was accepted than offered.
     pub fn sent(&mut self, offer: Offer, bytes: u64) {
+        self.tape_sent(offer.outlet, bytes);
         let index = offer.outlet.index;
         let Ok(outlet) = self.peers.outlet(offer.outlet) else { return };
         let write = &outlet.write;
@@ -487,6 +488,7 @@ impl Broker {
 
     /// The transport takes bytes again. A stale outlet is ignored. Cost: O(1).
     pub fn writable(&mut self, outlet: OutletId) {
+        self.tape_writable(outlet);
         if self.peers.outlet(outlet).is_ok() {
             self.peers.outlets[outlet.index].write.refusing = false;
             self.note_heavy(outlet.index);
@@ -497,6 +499,7 @@ impl Broker {
     /// For hosts that wait: the transport took nothing of the outlet's open offer, which stays
     /// open. Cost: O(1).
     pub fn refused(&mut self, outlet: OutletId) {
+        self.tape_refused(outlet);
         if self.peers.outlet(outlet).is_ok_and(|outlet| outlet.write.state == State::Offered) {
             self.peers.outlets[outlet.index].write.refusing = true;
             self.note_heavy(outlet.index);
@@ -508,6 +511,7 @@ impl Broker {
     /// connection (a close notice follows), but one larger than the reserve goes alone.
     /// Cost: O(1).
     pub fn send(&mut self, outlet: OutletId, frame: Bytes, lane: Lane) -> Result<(), Refusal> {
+        self.tape_send(outlet, frame.len() as u64, lane);
         let index = outlet.index;
         let conn = self.peers.outlet(outlet)?.conn;
         let peer = &self.peers.conns[conn];

@@ -57,6 +57,7 @@ impl Cluster {
         let limits = Limits { shards: SHARDS as u64, ..limits.clone() };
         let shards = (0..SHARDS).map(|at| {
             let mut broker = Broker::shard(limits.clone(), 7, u32::try_from(at).unwrap());
+            broker.record_inputs(true);
             let tenant = broker.tenant(1).unwrap();
             let source = broker.open(tenant).unwrap();
             Shard { broker, tenant, source, peers: Vec::new(), asked: BTreeMap::new() }
@@ -245,6 +246,19 @@ impl Cluster {
         self.judge();
     }
 
+    /// Each shard's inputs alone give its books again.
+    fn play_again(&mut self) {
+        for (at, shard) in (0..).zip(&mut self.shards) {
+            let inputs = shard.broker.take_inputs();
+            let mut again = Broker::shard(shard.broker.limits().clone(), 7, at);
+            for input in &inputs {
+                again.apply(input);
+            }
+            assert_eq!(again.ledger(), shard.broker.ledger(), "shard {at}");
+            assert_eq!(again.held(), shard.broker.held());
+        }
+    }
+
     fn judge(&self) {
         for (shard, peer) in
             self.shards.iter().flat_map(|shard| shard.peers.iter().map(move |peer| (shard, peer)))
@@ -283,7 +297,7 @@ fn peers_len(shard: &Shard) -> usize {
 
 /// The shard that owns a topic, and one that does not.
 fn owner_and_other(topic: usize) -> (usize, usize) {
-    let owner = crate::mesh::owner(0, TOPICS[topic], 3) as usize;
+    let owner = crate::mesh::Named::of(0, TOPICS[topic]).owner(3) as usize;
     (owner, (owner + 1) % SHARDS)
 }
 
@@ -446,6 +460,7 @@ fn run(limits: &Limits, wire: usize, operations: &[Op]) {
         }
     }
     cluster.heal();
+    cluster.play_again();
     if !cluster.sum(|books| books.forwarded).is_zero() {
         count("published on another shard");
     }
