@@ -12,6 +12,7 @@ mod publishing;
 mod random;
 mod relief;
 mod staleness;
+mod storm;
 
 /// A host for tests: every outlet writes to a buffer that takes `room` bytes.
 pub(super) struct Bench {
