@@ -157,7 +157,7 @@ impl Broker {
         let mut next = self.peers.conns[index].outlets.front();
         for _ in 0..self.peers.conns[index].outlets.len() {
             let outlet = next.expect("the list is as long as it says");
-            self.detach_all(outlet);
+            self.detach_all(outlet, how == Close::AfterFlush);
             self.peers.outlets[outlet].closing = Some(how);
             self.slow.disarm(&mut self.peers.outlets, outlet);
             let lane = if how == Close::Now { Lane::First } else { Lane::InLine };
@@ -210,7 +210,7 @@ impl Broker {
     }
 
     fn end_outlet(&mut self, outlet: u32) {
-        self.detach_all(outlet);
+        self.detach_all(outlet, false);
         self.drain(outlet);
         while let Some(sub) = self.peers.outlets[outlet].subs.front() {
             debug_assert_eq!(self.peers.subs[sub].slots, 0, "an empty ring names nobody");
@@ -238,13 +238,17 @@ impl Broker {
         }
     }
 
-    /// Takes all live subscriptions of an outlet out of their audiences.
-    fn detach_all(&mut self, outlet: u32) {
+    /// Takes all live subscriptions of an outlet out of their audiences. What they lost may still
+    /// be told (`tells`), or is not any more.
+    fn detach_all(&mut self, outlet: u32, tells: bool) {
         let mut next = self.peers.outlets[outlet].subs.front();
         for _ in 0..self.peers.outlets[outlet].subs.len() {
             let sub = next.expect("the list is as long as it says");
             if self.peers.subs[sub].is_active() {
                 self.leave_audience(sub);
+            }
+            if !tells {
+                self.peers.subs[sub].gaps = Gaps::default();
             }
             let peers = &mut self.peers;
             peers.outlets[outlet].subs.rotate(&mut peers.subs);
@@ -252,13 +256,13 @@ impl Broker {
         }
     }
 
-    /// Frees subscriptions that left and have no slot.
+    /// Frees subscriptions that left and have no slot, and tells what they lost.
     fn free_drained(&mut self, outlet: u32) {
         for _ in 0..self.peers.outlets[outlet].subs.len() {
             let peers = &mut self.peers;
             let Some(sub) = peers.outlets[outlet].subs.front() else { return };
             peers.outlets[outlet].subs.rotate(&mut peers.subs);
-            self.free_sub(sub);
+            self.finish_sub(sub);
         }
     }
 
@@ -329,7 +333,11 @@ impl Broker {
             self.ledger.left(page, tally);
         }
         self.memory.release(slot.message);
-        self.free_sub(slot.sub);
+        if ours.is_some() {
+            self.finish_sub(slot.sub);
+        } else {
+            self.free_sub(slot.sub);
+        }
     }
 
     fn uncount(&mut self, outlet: u32, slot: Slot, is_taken: bool) {

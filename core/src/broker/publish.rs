@@ -298,10 +298,15 @@ impl Broker {
         let source = self.schedule.job(index).conn.index;
         let peer = &mut self.peers.conns[source];
         let job = self.schedule.cancel(index, &mut peer.parked);
+        let (tenant, closing) = (peer.tenant, peer.closing);
         self.memory.release(job.message);
-        let tenant = peer.tenant;
         self.ledger.unparked(tenant, job.tally);
-        self.ledger.refused(tenant, why, job.tally);
+        if job.ack == Ack::None && !closing {
+            self.ledger.shed(tenant, why, job.tally);
+            self.note_shed(source, job.tally.records);
+        } else {
+            self.ledger.refused(tenant, why, job.tally);
+        }
         self.note_idle(job.topic);
         job.conn
     }

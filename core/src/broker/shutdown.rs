@@ -2,8 +2,9 @@
 //! dropped and counted.
 
 use super::Broker;
+use crate::notice::Notice;
 use crate::time::Instant;
-use crate::verdict::{Place, Reason, Refusal};
+use crate::verdict::{Ack, Place, Reason, Refusal};
 use core::time::Duration;
 
 /// What the end of the grace drops.
@@ -20,10 +21,11 @@ pub(super) enum Phase {
 
 impl Broker {
     /// Begins to shut down: from now on publishes, connections and subscriptions are refused, and
-    /// parked publishes end refused. What was admitted is still delivered for at most
-    /// `shutdown_grace_ms`; then what is left is dropped with reason `shutdown`. The host closes
-    /// each connection with [`Close::AfterFlush`](super::Close::AfterFlush) once
-    /// [`is_flushed`](Self::is_flushed), and in any case at the end. Cost: O(parked publishes).
+    /// parked publishes end refused, or shed when they are unacked. What was admitted is still
+    /// delivered for at most `shutdown_grace_ms`; then what is left is dropped with reason
+    /// `shutdown`. The host closes each connection with
+    /// [`Close::AfterFlush`](super::Close::AfterFlush) once [`is_flushed`](Self::is_flushed), and
+    /// in any case at the end. Cost: O(parked publishes).
     pub fn shutdown(&mut self) {
         self.tape_shutdown();
         if self.phase != Phase::Running {
@@ -34,8 +36,11 @@ impl Broker {
         while let Some(parked) = self.schedule.next_parked() {
             let why = Self::shutting_down();
             let ticket = self.ticket(parked);
+            let acked = self.schedule.job(parked).ack != Ack::None;
             let conn = self.end_parked(parked, why);
-            self.notices.push_back(crate::notice::Notice::Failed { conn, ticket, why });
+            if acked {
+                self.notices.push_back(Notice::Failed { conn, ticket, why });
+            }
             let waits = !self.peers.conns[conn.index].parked.is_empty();
             self.pause(conn.index, crate::peers::PAUSE_PARKED, waits);
         }

@@ -15,6 +15,7 @@ mod relief;
 mod shards;
 mod shares;
 mod staleness;
+mod storm;
 mod tape;
 
 /// A host for tests: every outlet writes to a buffer that takes `room` bytes.

@@ -143,6 +143,7 @@ fn a_closing_connection_is_flushed_at_the_end_of_the_grace() {
     bench.broker.writable(outlet);
     assert_eq!(bench.run(|_| ALL), 3, "the close code is sent");
     assert_eq!(flushed(&bench), 1);
+    assert_eq!(told(&bench), 1);
 }
 
 #[test]
@@ -196,6 +197,20 @@ fn a_shutdown_admits_nothing() {
     bench.check();
     assert_eq!(bench.broker.ledger().admitted, before);
     assert_eq!(bench.broker.jobs(), (2, 0));
+}
+
+#[test]
+fn an_unacked_publish_that_is_parked_at_a_shutdown_is_shed_and_told_so() {
+    let (mut bench, _, [_, a, b]) = parked_behind_a_dear_one();
+    bench.broker.shutdown();
+    bench.run(|_| 0);
+    let failed = bench.notices.iter().any(|notice| matches!(notice, Notice::Failed { .. }));
+    assert!(!failed, "nobody waits for an answer");
+    for conn in [a, b] {
+        assert!(bench.notices.contains(&Notice::Shed { conn, records: 1 }));
+    }
+    let shed = bench.broker.ledger().shed.get(Place::Admission, Reason::Shutdown);
+    assert_eq!(shed.records, 2);
 }
 
 #[test]
