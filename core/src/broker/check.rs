@@ -198,6 +198,10 @@ impl Broker {
         for (index, topic) in self.topics.iter() {
             topic.books.check()?;
             self.check_log(topic, references)?;
+            let mut flying = Load::default();
+            let own = self.mesh.flights.iter().filter(|(_, flight)| flight.topic == index);
+            own.for_each(|(_, flight)| flying.add(flight.permit.cost()));
+            same_load("topic: publishes on their way to the owner", topic.flying, flying)?;
             let lag = subs
                 .iter()
                 .filter(|(sub, _)| self.peers.subs[**sub].topic == index)
