@@ -1,10 +1,12 @@
 //! The project's habits as code: `cargo xtask ci` is what must pass, the rest are its steps.
 
+mod apt;
 mod ci;
 mod clients;
 mod clock;
 mod copy;
 mod faults;
+mod instructions;
 mod licences;
 mod no_std;
 mod program;
@@ -35,6 +37,8 @@ enum Habit {
         #[arg(long)]
         only: Option<String>,
     },
+    /// Counts the instructions of each operation and compares them with `bench/instructions.toml`.
+    Instructions(instructions::Options),
     /// Licences, sources and wildcard versions of every dependency.
     Licences,
     /// Proves that core links no std.
@@ -53,6 +57,7 @@ fn main() -> ExitCode {
         Habit::Ci(selection) => ci::run(&workspace, &selection),
         Habit::Clients => clients::run(&workspace),
         Habit::Faults { only } => faults::run(&workspace, only.as_deref()),
+        Habit::Instructions(options) => instructions::run(&workspace, &options),
         Habit::Licences => licences::run(&workspace),
         Habit::NoStd { self_test } => no_std::run(&workspace, self_test),
         Habit::Tidy => tidy::run(&workspace),
