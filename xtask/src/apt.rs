@@ -30,10 +30,11 @@ pub(crate) fn ensure_installed(
     Ok(())
 }
 
-/// Whether a program starts and says its version.
+/// Whether a program, or `cargo` with a command, starts and says its version.
 pub(crate) fn answers(program: &str) -> bool {
-    let mut command = Command::new(program);
-    command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    let mut words = program.split_whitespace();
+    let mut command = Command::new(words.next().unwrap_or(program));
+    command.args(words).arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
@@ -43,8 +44,8 @@ mod tests {
 
     #[test]
     fn a_program_that_is_not_there_does_not_answer() {
-        assert!(answers("cargo"));
-        assert!(!answers("no-such-program"));
+        assert!(answers("cargo") && answers("cargo clippy"));
+        assert!(!answers("no-such-program") && !answers("cargo no-such-command"));
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! The project's habits as code: `cargo xtask ci` is what must pass, the rest are its steps.
 
 mod apt;
+mod bench;
 mod ci;
 mod clients;
 mod clock;
 mod copy;
+mod deep;
 mod faults;
 mod instructions;
 mod licences;
@@ -27,10 +29,14 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Habit {
+    /// Times the operations and their yardsticks and writes the tables of `bench/README.md`.
+    Bench,
     /// Everything that must pass, in order; stops at the first failure.
     Ci(ci::Selection),
     /// Real Pusher clients against the release server.
     Clients,
+    /// What takes hours: faults, instructions, mutants and coverage. Goes on after a failure.
+    Deep,
     /// Breaks a copy of the code on purpose and demands that named tests fail.
     Faults {
         /// Only the fault whose file has this stem.
@@ -54,8 +60,10 @@ enum Habit {
 fn main() -> ExitCode {
     let habit = Arguments::parse().habit;
     let outcome = Workspace::find().and_then(|workspace| match habit {
+        Habit::Bench => bench::run(&workspace),
         Habit::Ci(selection) => ci::run(&workspace, &selection),
         Habit::Clients => clients::run(&workspace),
+        Habit::Deep => deep::run(&workspace),
         Habit::Faults { only } => faults::run(&workspace, only.as_deref()),
         Habit::Instructions(options) => instructions::run(&workspace, &options),
         Habit::Licences => licences::run(&workspace),
