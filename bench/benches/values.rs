@@ -1,27 +1,12 @@
-//! The cost of the values that stand alone: one sample of an outlet's staleness, and one publish or
-//! event through each checkpoint of a client.
+//! The time of the values that stand alone: one publish or event through each checkpoint of a
+//! client.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use sluicegate_core::client::inbox::{Event, Inbox};
 use sluicegate_core::client::queue::{self, Queue};
 use sluicegate_core::client::window::{self, Permit, Window};
-use sluicegate_core::codel::{Codel, Settings};
-use sluicegate_core::{Instant, Limits, Policy};
+use sluicegate_core::{Limits, Policy};
 use std::hint::black_box;
-use std::time::Duration;
-
-/// A standing queue: ten samples to an interval, all of them too old.
-fn staleness(c: &mut Criterion) {
-    let mut codel = Codel::new();
-    let mut now = Instant::ZERO;
-    let sojourn = Duration::from_millis(50);
-    c.bench_function("codel_observe", |b| {
-        b.iter(|| {
-            now = now + Duration::from_millis(10);
-            codel.observe(black_box(&Settings::LOOPBACK), now, black_box(sojourn))
-        });
-    });
-}
 
 fn granted(window: &mut Window, cost: u64) -> Permit {
     match window.ask(cost) {
@@ -96,5 +81,5 @@ fn inboxes(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, staleness, windows, queues, inboxes);
+criterion_group!(benches, windows, queues, inboxes);
 criterion_main!(benches);

@@ -3,7 +3,7 @@
 use crate::clock::{Stopwatch, readable};
 use crate::program::Program;
 use crate::workspace::Workspace;
-use crate::{clients, faults, licences, no_std, tidy};
+use crate::{clients, faults, instructions, licences, no_std, tidy};
 use anyhow::{Context, Result, bail, ensure};
 use std::time::Duration;
 
@@ -40,6 +40,7 @@ const STEPS: &[Step] = &[
     Step { name: "tests", what: "unit, integration and doc tests", run: tests },
     Step { name: "docs", what: "the documentation builds without warning", run: docs },
     Step { name: "faults", what: "broken code is convicted by named tests", run: all_faults },
+    Step { name: "instructions", what: "what each operation costs", run: instructions::step },
     Step { name: "scenarios", what: "the overload stories and their judges", run: scenarios },
     Step { name: "clients", what: "real Pusher clients, one of them stopped", run: clients::run },
 ];
@@ -48,7 +49,7 @@ pub(crate) fn run(workspace: &Workspace, selection: &Selection) -> Result<()> {
     let steps = select(selection)?;
     if selection.list {
         for step in steps {
-            println!("{:<10} {}", step.name, step.what);
+            println!("{:<12} {}", step.name, step.what);
         }
         return Ok(());
     }
@@ -88,12 +89,12 @@ fn select(selection: &Selection) -> Result<&'static [Step]> {
 }
 
 fn table(report: &[(&str, bool, Duration)], whole: Duration) -> String {
-    let mut text = format!("{:<10} {:<7} {:>8}\n", "step", "result", "time");
+    let mut text = format!("{:<12} {:<7} {:>8}\n", "step", "result", "time");
     for (name, passed, time) in report {
         let result = if *passed { "passed" } else { "FAILED" };
-        text += &format!("{name:<10} {result:<7} {:>8}\n", readable(*time));
+        text += &format!("{name:<12} {result:<7} {:>8}\n", readable(*time));
     }
-    text + &format!("{:<10} {:<7} {:>8}", "in all", "", readable(whole))
+    text + &format!("{:<12} {:<7} {:>8}", "in all", "", readable(whole))
 }
 
 fn cargo(workspace: &Workspace, arguments: &str) -> Program {
@@ -191,8 +192,8 @@ mod tests {
     fn the_table_names_what_failed() {
         let second = Duration::from_secs(1);
         let text = table(&[("fmt", true, second), ("tidy", false, second)], second * 2);
-        assert!(text.contains("fmt        passed      1.0s"), "{text}");
-        assert!(text.contains("tidy       FAILED      1.0s"), "{text}");
+        assert!(text.contains("fmt          passed      1.0s"), "{text}");
+        assert!(text.contains("tidy         FAILED      1.0s"), "{text}");
         assert!(text.ends_with("2.0s"), "{text}");
     }
 }

@@ -1,9 +1,9 @@
 //! Real clients against the real server: the tests of `clients/`, on Node.
 
+use crate::apt;
 use crate::program::Program;
 use crate::workspace::{Workspace, read};
-use anyhow::{Context, Result, ensure};
-use std::process::{Command, Stdio};
+use anyhow::{Result, ensure};
 use std::time::Duration;
 
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
@@ -21,32 +21,12 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     );
     Program::new("cargo build --release --package sluicegate-ws", &workspace.root, BUILD_LIMIT)
         .run()?;
-    ensure_node(workspace)?;
+    let advice = "Node 20 and npm are needed by the client tests: install them by hand";
+    apt::ensure_installed(workspace, &["node", "npm"], "nodejs npm", advice)?;
     Program::new("npm ci --no-audit --no-fund", &folder, INSTALL_LIMIT).run()?;
     Program::new("npm test", &folder, TEST_LIMIT)
         .env("SLUICEGATE_WS", workspace.target.join("release/sluicegate-ws"))
         .run()
-}
-
-/// Installs Node where it is missing and apt can.
-fn ensure_node(workspace: &Workspace) -> Result<()> {
-    if answers("node") && answers("npm") {
-        return Ok(());
-    }
-    let advice = "Node 20 and npm are needed by the client tests: install them by hand";
-    for line in ["apt-get update", "apt-get install -y nodejs npm"] {
-        Program::new(line, &workspace.root, INSTALL_LIMIT)
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .run()
-            .context(advice)?;
-    }
-    Ok(())
-}
-
-fn answers(program: &str) -> bool {
-    let mut command = Command::new(program);
-    command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
 }
 
 /// Whether a lock file pins addresses, which are one machine's and break on the next.

@@ -1,10 +1,14 @@
 //! The project's habits as code: `cargo xtask ci` is what must pass, the rest are its steps.
 
+mod apt;
+mod bench;
 mod ci;
 mod clients;
 mod clock;
 mod copy;
+mod deep;
 mod faults;
+mod instructions;
 mod licences;
 mod no_std;
 mod program;
@@ -25,16 +29,22 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Habit {
+    /// Times the operations and their yardsticks and writes the tables of `bench/README.md`.
+    Bench,
     /// Everything that must pass, in order; stops at the first failure.
     Ci(ci::Selection),
     /// Real Pusher clients against the release server.
     Clients,
+    /// What takes hours: faults, instructions, mutants and coverage. Goes on after a failure.
+    Deep,
     /// Breaks a copy of the code on purpose and demands that named tests fail.
     Faults {
         /// Only the fault whose file has this stem.
         #[arg(long)]
         only: Option<String>,
     },
+    /// Counts the instructions of each operation and compares them with `bench/instructions.toml`.
+    Instructions(instructions::Options),
     /// Licences, sources and wildcard versions of every dependency.
     Licences,
     /// Proves that core links no std.
@@ -50,9 +60,12 @@ enum Habit {
 fn main() -> ExitCode {
     let habit = Arguments::parse().habit;
     let outcome = Workspace::find().and_then(|workspace| match habit {
+        Habit::Bench => bench::run(&workspace),
         Habit::Ci(selection) => ci::run(&workspace, &selection),
         Habit::Clients => clients::run(&workspace),
+        Habit::Deep => deep::run(&workspace),
         Habit::Faults { only } => faults::run(&workspace, only.as_deref()),
+        Habit::Instructions(options) => instructions::run(&workspace, &options),
         Habit::Licences => licences::run(&workspace),
         Habit::NoStd { self_test } => no_std::run(&workspace, self_test),
         Habit::Tidy => tidy::run(&workspace),

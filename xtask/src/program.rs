@@ -58,7 +58,18 @@ impl Program {
         self.captured(reader)
     }
 
-    /// The same, but keeps only its output; its errors are printed with ours.
+    /// Runs it, and shows what it prints only when it fails: then that is in the error. For where
+    /// our own output is read by a program.
+    pub(crate) fn run_quietly(self) -> Result<()> {
+        let shown = self.shown.clone();
+        eprintln!("$ {shown}");
+        let captured = self.capture()?;
+        ensure!(captured.success, "`{shown}` failed:\n{}", captured.text);
+        Ok(())
+    }
+
+    /// The same as [`capture`](Self::capture), but keeps only its output; its errors are printed
+    /// with ours.
     pub(crate) fn capture_output(mut self) -> Result<Captured> {
         println!("$ {}", self.shown);
         let (reader, writer) = std::io::pipe().context("no pipe")?;

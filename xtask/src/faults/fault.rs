@@ -1,6 +1,8 @@
 //! The head of a patch: what it breaks and who must notice.
 
+use super::report::Located;
 use anyhow::{Result, bail, ensure};
+use std::collections::BTreeSet;
 
 /// A deliberate fault.
 #[derive(Clone, Debug)]
@@ -53,8 +55,9 @@ impl Fault {
         Ok(fault)
     }
 
-    /// What is run: every unit and integration test of the package whose name holds one of ours.
-    pub(super) fn command_line(&self) -> String {
+    /// What is run where nothing is broken: every unit and integration test of the package whose
+    /// name holds one of ours.
+    pub(super) fn healthy_line(&self) -> String {
         match &self.command {
             Some(command) => command.clone(),
             None => format!(
@@ -63,6 +66,21 @@ impl Fault {
                 self.convicted_by.join(" ")
             ),
         }
+    }
+
+    /// What is run where it is broken: those of the tests that were found that are ours, and no
+    /// target without one.
+    pub(super) fn broken_line(&self, found: &[Located]) -> String {
+        if let Some(command) = &self.command {
+            return command.clone();
+        }
+        let is_ours = |at: &&Located| self.convicted_by.iter().any(|name| at.is_called(name));
+        let ours = || found.iter().filter(is_ours);
+        let targets: BTreeSet<&str> = ours().map(|at| at.target.as_str()).collect();
+        let paths: BTreeSet<&str> = ours().map(|at| at.path.as_str()).collect();
+        let join = |words: BTreeSet<&str>| words.into_iter().collect::<Vec<_>>().join(" ");
+        let (package, targets, paths) = (&self.package, join(targets), join(paths));
+        format!("cargo test --package {package} {targets} --no-fail-fast -- --exact {paths}")
     }
 }
 
@@ -86,12 +104,30 @@ pub(super) mod tests {
         assert_eq!(fault.what, "a delivery is not booked");
         assert_eq!(fault.convicted_by, ["books_close", "a_short_write_is_booked"]);
         assert_eq!(
-            fault.command_line(),
+            fault.healthy_line(),
             "cargo test --package sluicegate-core --tests --no-fail-fast -- books_close \
              a_short_write_is_booked"
         );
         let command = PATCH.replace("# package", "# command: cargo run\n# package");
-        assert_eq!(Fault::parse("delivered", &command).unwrap().command_line(), "cargo run");
+        let command = Fault::parse("delivered", &command).unwrap();
+        assert_eq!([command.healthy_line(), command.broken_line(&[])], ["cargo run"; 2]);
+    }
+
+    #[test]
+    fn only_the_targets_with_named_tests_are_run() {
+        let at =
+            |target: &str, path: &str| Located { target: target.to_owned(), path: path.to_owned() };
+        let found = [
+            at("--lib", "ledger::tests::books_close"),
+            at("--lib", "random::books_close_under_random_operations"),
+            at("--test whole", "a_short_write_is_booked"),
+            at("--test other", "something_else"),
+        ];
+        assert_eq!(
+            Fault::parse("delivered", PATCH).unwrap().broken_line(&found),
+            "cargo test --package sluicegate-core --lib --test whole --no-fail-fast -- --exact \
+             a_short_write_is_booked ledger::tests::books_close"
+        );
     }
 
     #[test]

@@ -33,21 +33,66 @@ pub(super) enum Ran {
     Passed,
 }
 
+/// A test that ran: the target it is in, as cargo is asked for it, and its path in there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Located {
+    pub(super) target: String,
+    pub(super) path: String,
+}
+
+impl Located {
+    /// Whether `name` is its function, or a path that ends in that.
+    pub(super) fn is_called(&self, name: &str) -> bool {
+        is_called(&self.path, name)
+    }
+}
+
+fn is_called(path: &str, name: &str) -> bool {
+    path == name || path.ends_with(&format!("::{name}"))
+}
+
+/// The path of a test and how it ended, if a line tells that.
+fn ended(line: &str) -> Option<(&str, &str)> {
+    let (path, rest) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    // A test that must panic is written `path - should panic`.
+    Some((path.split(" - ").next().unwrap_or(path), rest))
+}
+
+/// Every test that ran, with the target that cargo named before it.
+pub(super) fn located(output: &str) -> Vec<Located> {
+    let mut target = String::new();
+    let mut found = Vec::new();
+    for line in output.lines() {
+        if let Some(source) = line.trim_start().strip_prefix("Running ") {
+            target = target_of(source);
+        } else if let Some((path, _)) = ended(line) {
+            found.push(Located { target: target.clone(), path: path.to_owned() });
+        }
+    }
+    found
+}
+
+/// The target of `unittests src/lib.rs (…)`, or of `tests/name.rs (…)`.
+fn target_of(source: &str) -> String {
+    let source = source.split(" (").next().unwrap_or(source);
+    match source.strip_prefix("tests/") {
+        Some(file) => {
+            let name = file.strip_suffix("/main.rs").or_else(|| file.strip_suffix(".rs"));
+            format!("--test {}", name.unwrap_or(file))
+        }
+        None if source.ends_with("src/lib.rs") => "--lib".to_owned(),
+        None => "--bins".to_owned(),
+    }
+}
+
 /// How the test of this name ended, if it ran. `name` is a function, or a path that ends in one;
 /// where several tests have it, one that failed counts.
 fn ran(name: &str, output: &str) -> Option<Ran> {
     let mut found = None;
     for line in output.lines() {
-        let Some((path, rest)) =
-            line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
-        else {
+        let Some((_, rest)) = ended(line).filter(|(path, _)| is_called(path, name)) else {
             continue;
         };
-        // A test that must panic is written `path - should panic`.
-        let path = path.split(" - ").next().unwrap_or(path);
-        if path != name && !path.ends_with(&format!("::{name}")) {
-            continue;
-        }
         if rest.ends_with("FAILED") {
             return Some(Ran::Failed);
         }

@@ -51,3 +51,23 @@ fn before_the_fault_every_named_test_must_have_passed() {
     assert_eq!(absent(&names, BOTH_FAIL, Ran::Passed), names);
     assert_eq!(absent(&names, "running 0 tests", Ran::Passed), names);
 }
+
+#[test]
+fn a_test_is_found_in_its_target() {
+    let output = "\
+     Running unittests src/lib.rs (target/debug/deps/core-1)
+test a::b ... ok
+     Running unittests src/main.rs (target/debug/deps/ws-1)
+test c - should panic ... ok
+     Running tests/whole.rs (target/debug/deps/whole-1)
+test d ... FAILED
+     Running tests/folder/main.rs (target/debug/deps/folder-1)
+test e ... ok
+test result: ok. 1 passed
+";
+    let found = located(output);
+    let found: Vec<_> = found.iter().map(|at| (&*at.target, &*at.path)).collect();
+    let expected =
+        [("--lib", "a::b"), ("--bins", "c"), ("--test whole", "d"), ("--test folder", "e")];
+    assert_eq!(found, expected);
+}
