@@ -87,6 +87,7 @@ impl Ring {
     }
 
     /// Appends. Grows in steps of a quarter. Cost: O(1) amortised.
+    #[inline]
     pub(crate) fn push(&mut self, slot: Slot) {
         if self.slots.len() == self.slots.capacity() {
             self.slots.reserve_exact((self.slots.len() / 4).max(LEAST));

@@ -54,6 +54,7 @@ pub struct Frames<'a> {
 impl<'a> Iterator for Frames<'a> {
     type Item = &'a [u8];
 
+    #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
         let outlet = self.outlet?;
         let rest = if self.line == 0 { outlet.write.out(Lane::InLine) } else { 0 };
@@ -330,6 +331,7 @@ impl Broker {
     }
 
     /// An outlet's turn is over.
+    #[inline]
     fn settled(&mut self, index: u32, bytes: u64) {
         self.egress.settle(&mut self.peers.outlets, index, bytes);
         let outlet = &self.peers.outlets[index];
