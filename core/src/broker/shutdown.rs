@@ -21,9 +21,9 @@ pub(super) enum Phase {
 
 impl Broker {
     /// Begins to shut down: from now on publishes, connections and subscriptions are refused, and
-    /// parked publishes end refused, or shed when they are unacked. What was admitted is still delivered for at most
-    /// `shutdown_grace_ms`; then what is left is dropped with reason `shutdown`. The host closes
-    /// each connection with [`Close::AfterFlush`](super::Close::AfterFlush) once
+    /// parked publishes end refused, or shed when they are unacked. What was admitted is still
+    /// delivered for at most `shutdown_grace_ms`; then what is left is dropped with reason
+    /// `shutdown`. The host closes each connection (`AfterFlush`) once
     /// [`is_flushed`](Self::is_flushed), and in any case at the end. Cost: O(parked publishes).
     pub fn shutdown(&mut self) {
         if self.phase != Phase::Running {
