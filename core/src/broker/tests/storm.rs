@@ -631,6 +631,10 @@ impl Storm {
         assert!(self.paused.is_empty(), "{:?}", self.paused);
         assert!(self.open.is_empty(), "{:?}", self.open);
         assert!(self.sheds.is_empty());
+        let closing = |(_, conn): &(u32, &Conn)| conn.closing;
+        assert_eq!(self.broker.peers.conns.iter().filter(closing).count(), 0, "flushed, then gone");
+        let alive = self.subs.iter().filter(|sub| sub.end == End::Alive).count();
+        assert_eq!(self.broker.counts().1 as usize, alive, "nobody who left is kept");
         for sub in self.subs.iter().filter(|sub| sub.end == End::Alive) {
             self.judge(sub, self.next(sub.topic), false);
         }
