@@ -40,9 +40,11 @@ const PRESSURE: (u64, u64) = (80, 72);
 const SEVERE: (u64, u64) = (95, 90);
 const SATURATED: (u64, u64) = (100, 80);
 
-/// Whether trimming may stop: less is held than what enters `severe`.
-pub(crate) fn is_relieved(held: u64, budget: u64) -> bool {
-    u128::from(held) * 100 < u128::from(budget) * u128::from(SEVERE.0)
+/// Whether trimming may stop: less is held than what enters `severe`; and in `saturated`, which
+/// admits nothing, than what leaves it: else a shard whose peers never read again would stay in it.
+pub(crate) fn is_relieved(band: Band, held: u64, budget: u64) -> bool {
+    let percent = if band == Band::Saturated { SATURATED.1 } else { SEVERE.0 };
+    u128::from(held) * 100 < u128::from(budget) * u128::from(percent)
 }
 
 const _: () = assert!(PRESSURE.1 < PRESSURE.0 && SEVERE.1 < SEVERE.0 && SATURATED.1 < SATURATED.0);

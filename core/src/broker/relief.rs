@@ -19,7 +19,7 @@ impl Broker {
             && self.must_trim()
             && let Some(outlet) = self.heaviest.fattest()
         {
-            let half = self.peers.outlets[outlet].waiting.batches.div_ceil(2);
+            let half = self.peers.outlets[outlet].waiting.batches / 2;
             let lost = self.trim_oldest(outlet, half.min(FROM_ONE).min(most - taken));
             taken += lost;
             if lost == 0 {
@@ -39,7 +39,8 @@ impl Broker {
 
     fn must_trim(&self) -> bool {
         let severe = matches!(self.bands.band(), Band::Severe | Band::Saturated);
-        severe && self.retained.is_empty() && !is_relieved(self.memory.bytes(), self.budget())
+        let (held, budget) = (self.memory.bytes(), self.budget());
+        severe && self.retained.is_empty() && !is_relieved(self.bands.band(), held, budget)
     }
 
     /// The band by which checkpoint 5 drops: while logs can go, no subscriber loses anything.

@@ -175,3 +175,30 @@ fn a_lease_that_shrinks_brings_the_bands_on() {
     bench.check();
     assert_eq!(bench.broker.lease_wish(), LeaseWish::Return(3 << 20));
 }
+
+#[test]
+fn a_shard_whose_peers_never_read_again_does_not_stay_saturated() {
+    let limits = Limits { high_water_bytes: 1 << 20, ..Limits::default() };
+    let mut tight = Tight::new(limits, &[Policy::DropOld, Policy::DropNew]);
+    while tight.bench.broker.held() * 100 < BUDGET * 78 {
+        let _ = tight.publish(tight.topic, 10_000);
+    }
+    let (hoard, _) = tight.bench.peer(Pipe::Shared);
+    tight.bench.broker.reassembly(hoard, 300_000).unwrap();
+    assert_eq!(tight.bench.broker.band(), Band::Saturated);
+    tight.bench.wait(1);
+    tight.bench.run(|_| 0);
+    assert!(tight.bench.broker.band() < Band::Saturated);
+    assert!(matches!(tight.bench.publish(tight.source, tight.topic, 100), Verdict::Queued(_)));
+}
+
+#[test]
+fn the_newest_batch_of_an_outlet_stays() {
+    let mut tight = Tight::new(Limits::default(), &[Policy::DropOld]);
+    let _ = tight.publish(tight.topic, 10_000);
+    let (hoard, _) = tight.bench.peer(Pipe::Shared);
+    tight.bench.broker.reassembly(hoard, 2 << 20).unwrap();
+    tight.bench.wait(1);
+    tight.bench.run(|_| 0);
+    assert_eq!(tight.bench.broker.sub_books(tight.subs[0].1).unwrap().lag.records, 1);
+}
