@@ -86,7 +86,7 @@ fn table(report: &[(&str, Outcome, Duration)]) -> String {
             Outcome::Failed => ("FAILED", ""),
             Outcome::Missing(install) => ("not installed", *install),
         };
-        text += &format!("\n{name:<12} {word:<13} {:>8}  {note}", readable(*time)).trim_end();
+        text += format!("\n{name:<12} {word:<13} {:>8}  {note}", readable(*time)).trim_end();
     }
     text
 }
