@@ -9,6 +9,7 @@ mod edges;
 mod endings;
 mod fairness;
 mod lossless;
+mod promises;
 mod publishing;
 mod random;
 mod relief;
