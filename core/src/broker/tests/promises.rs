@@ -25,7 +25,7 @@ fn who_joins_in_the_middle_of_a_fan_out_gets_the_next_batch() {
     let mut bench = Bench::new(Limits::default());
     let (source, _) = bench.peer(Pipe::Shared);
     let topic = bench.topic("t");
-    let mut join = |bench: &mut Bench| {
+    let join = |bench: &mut Bench| {
         let (_, outlet) = bench.peer(Pipe::Shared);
         bench.broker.subscribe(outlet, topic, Wish::policy(Policy::DropOld)).unwrap()
     };
