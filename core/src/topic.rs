@@ -69,8 +69,8 @@ pub(crate) struct Topic {
     pub(crate) member: Member,
     /// Elsewhere: the owner was told that there are `block` subscriptions.
     pub(crate) told_block: bool,
-    /// Elsewhere: answers of the owner that are still to come; the last one counts.
-    pub(crate) asked: u32,
+    /// Elsewhere: the owner was asked and has not answered; it is told nothing more until then.
+    pub(crate) asked: bool,
     /// Its `block` subscriptions here.
     pub(crate) blockers: u32,
     /// Elsewhere: subscriptions that wait for the owner's answer.
@@ -135,7 +135,7 @@ impl Topic {
             credits: Vec::new(),
             member: Member::Off,
             told_block: false,
-            asked: 0,
+            asked: false,
             blockers: 0,
             pending: List::default(),
             passed: 0,

@@ -186,6 +186,9 @@ impl Broker {
     pub(super) fn cut_short(&mut self, mut fan: FanOut, (place, reason): (Place, Reason)) {
         while let Some(&index) = self.topics[fan.topic].audience.get(fan.served as usize) {
             fan.served += 1;
+            if !self.meet(&fan, index) {
+                continue;
+            }
             let sub = &mut self.peers.subs[index];
             if sub.start > fan.first || sub.outlet == fan.except {
                 continue;
@@ -209,13 +212,19 @@ impl Broker {
         }
     }
 
-    /// A batch reaches one subscription.
-    fn reach(&mut self, fan: &mut FanOut, index: u32) -> Reached {
+    /// Before a batch reaches a subscription: what was lost on the way here. False when there is
+    /// nothing but that loss.
+    fn meet(&mut self, fan: &FanOut, index: u32) -> bool {
         if let Some(lost) = fan.lost.filter(|(first, _)| self.peers.subs[index].start <= *first) {
             self.lose_in_mesh(index, lost);
             self.peers.subs[index].start = fan.first;
         }
-        if fan.tally.records == 0 {
+        fan.tally.records > 0
+    }
+
+    /// A batch reaches one subscription.
+    fn reach(&mut self, fan: &mut FanOut, index: u32) -> Reached {
+        if !self.meet(fan, index) {
             return Reached::Passed;
         }
         // Nothing in the queue may be given up: then the newest survives over the limit.

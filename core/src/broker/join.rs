@@ -73,7 +73,7 @@ impl Broker {
     fn must_ask(&self, topic: u32) -> bool {
         let topic = &self.topics[topic];
         let block = topic.blockers > 0 && !topic.told_block;
-        topic.member != Member::Joined || block || !topic.pending.is_empty()
+        topic.member != Member::Joined || topic.asked || block
     }
 
     /// The owner of its topic has no room for this shard's wish.

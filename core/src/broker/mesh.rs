@@ -294,14 +294,14 @@ impl Broker {
         let on = !topic.audience.is_empty() || !topic.pending.is_empty();
         let block = on && topic.blockers > 0;
         match topic.member {
-            Member::Off if on => {
-                topic.member = Member::Asked;
-                topic.asked += 1;
-            }
+            _ if topic.asked => return,
+            Member::Off if on => topic.member = Member::Asked,
             Member::Joined if !on => topic.member = Member::Off,
-            Member::Joined if block != topic.told_block => topic.asked += u32::from(block),
+            Member::Joined if block != topic.told_block => {}
             _ => return,
         }
+        // It answers when it is to send batches that it did not, or by credit from now on.
+        topic.asked = topic.member == Member::Asked || (block && !topic.told_block);
         topic.told_block = block;
         let owner = topic.owner;
         if !on {
@@ -315,10 +315,7 @@ impl Broker {
     /// The owner answered: everybody who waits is in the audience from here on.
     fn take_joined(&mut self, index: u32, head: Result<Head, Refusal>) {
         let topic = &mut self.topics[index];
-        topic.asked -= 1;
-        if topic.asked > 0 {
-            return;
-        }
+        topic.asked = false;
         let was = core::mem::replace(&mut topic.member, Member::Joined);
         match head {
             // What was sent before may still wait for its fan-out: it has its own numbers.

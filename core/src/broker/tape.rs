@@ -487,7 +487,7 @@ impl Broker {
                     self.topics[flight.topic].name == topic.name && topic.tenant == parcel.tenant
                 })
             }
-            Body::Joined(_) => topic.is_some_and(|topic| topic.asked > 0),
+            Body::Joined(_) => topic.is_some_and(|topic| topic.asked),
             Body::Batch(job, first, offset) => {
                 let ahead = topic.is_none_or(|topic| *offset >= topic.passed);
                 fits(job, *first) && ahead && *offset < 1 << 60

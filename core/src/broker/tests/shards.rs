@@ -503,3 +503,52 @@ fn books_close_across_shards() {
         assert!(reached.contains_key(what), "never reached: {what}");
     }
 }
+
+#[test]
+fn what_a_shard_wants_is_told_once_while_nobody_answers() {
+    let mut cluster = Cluster::new(&lossless(), 0);
+    let (_, other) = owner_and_other(0);
+    cluster.join(other, 0, Policy::DropNew);
+    for _ in 0..50 {
+        let at = cluster.join(other, 0, Policy::Block);
+        cluster.leave(other, at);
+    }
+    cluster.wire = 1_000;
+    cluster.send(other);
+    let waiting: usize = cluster.wires.values().map(VecDeque::len).sum();
+    assert_eq!(waiting, 1, "one question is on its way");
+    cluster.join(other, 0, Policy::Block);
+    cluster.heal();
+}
+
+#[test]
+fn the_end_of_the_grace_books_what_was_lost_between_shards() {
+    let limits = Limits { mesh_depth: 1, shutdown_grace_ms: 0, ..lossless() };
+    let mut cluster = Cluster::new(&limits, 0);
+    let (owner, other) = owner_and_other(0);
+    let [_, second] = [0; 2].map(|_| cluster.join(other, 0, Policy::DropNew));
+    cluster.wire = 100;
+    (0..SHARDS).for_each(|shard| cluster.send(shard));
+    cluster.barrier();
+    cluster.wire = 0;
+    for _ in 0..4 {
+        let _ = cluster.publish(owner, 0, 100, None);
+    }
+    cluster.wire = 100;
+    cluster.send(owner);
+    let wire = cluster.wires.get_mut(&(owner, other)).unwrap();
+    let parcels: Vec<Parcel> = wire.drain(..).collect();
+    let shard = &mut cluster.shards[other];
+    for parcel in parcels {
+        shard.broker.receive(u32::try_from(owner).unwrap(), parcel);
+    }
+    let _ = shard.broker.step(1);
+    let _ = shard.broker.step(1);
+    let _ = shard.broker.step(1);
+    shard.broker.shutdown();
+    shard.broker.advance(Instant::from_millis(1));
+    cluster.check(other);
+    cluster.settle(other);
+    let books = cluster.shards[other].broker.sub_books(cluster.shards[other].peers[second].sub);
+    assert_eq!(books.unwrap().expected.records, 4, "one batch, and three that were lost");
+}
