@@ -19,6 +19,7 @@ pub mod line;
 mod peer;
 pub mod report;
 pub mod scenario;
+mod sink;
 pub mod tape;
 mod world;
 

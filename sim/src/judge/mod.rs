@@ -4,10 +4,19 @@
 //! compares. What it says is a [`Finding`]; the world adds when, the last events and the command.
 
 pub mod conservation;
+pub mod fairness;
+pub mod freshness;
+pub mod hysteresis;
 pub mod isolation;
+mod jury;
+pub mod lossless;
+pub mod memory;
 pub mod order;
+pub mod permits;
+pub mod shutdown;
 pub mod stuck;
 
+pub use jury::Jury;
 use std::fmt;
 
 /// What kind of promise was broken; it decides the exit code.
