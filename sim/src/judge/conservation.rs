@@ -135,7 +135,7 @@ impl Conservation {
             let unconfirmed = if gone { unconfirmed + flying(sub) } else { 0 };
             if gone && received.records + unconfirmed != accepted.records {
                 let what = format!(
-                    "a subscriber that went had received {} records and {unconfirmed} were on their \
+                    "a subscriber that went had received {} records and {unconfirmed} were on the \
                      way, but its transport had taken {}",
                     received.records, accepted.records
                 );

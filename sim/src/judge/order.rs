@@ -85,11 +85,7 @@ impl Order {
                 let place = *place;
                 self.known(&publish)?.place = place;
             }
-            Fact::Failed(publish, _) => {
-                if self.known(&publish)?.first != 0 {
-                    return bad(format!("publish {} failed after it was seen", publish.number));
-                }
-            }
+            Fact::Failed(publish, _) => return self.failed(&publish),
             Fact::Committed(publish, first) => return self.seen(&publish, first),
             Fact::Subscribed(sub, topic, _) => grow(&mut self.subscribers, sub).topic = topic,
             Fact::Joined(sub, start) => grow(&mut self.subscribers, sub).next = start,
@@ -130,6 +126,13 @@ impl Order {
         let known = publishes.get_mut(index(publish.number));
         let what = || format!("publish {} was never offered", publish.number);
         known.ok_or_else(|| Finding::safety(NAME, what()))
+    }
+
+    fn failed(&mut self, publish: &Publish) -> Found {
+        match self.known(publish)?.first {
+            0 => Ok(()),
+            _ => bad(format!("publish {} failed after it was seen", publish.number)),
+        }
     }
 
     /// Somebody saw a publish under a number.

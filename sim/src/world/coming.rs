@@ -28,7 +28,7 @@ impl World<'_> {
         let shards = self.story.shards();
         let shard = match &spec.connection {
             Some(name) => self.shared_of(name, spec.shard.unwrap_or(0)),
-            None => spec.shard.unwrap_or(number % shards),
+            None => spec.shard.unwrap_or_else(|| number % shards),
         };
         let dice = self.rand.fork("subscriber").fork(&name);
         let this = index(self.followers.len());
@@ -60,7 +60,7 @@ impl World<'_> {
     ) -> Result<(), String> {
         let spec = &self.story.publishers[group];
         let topic = index(spec.topic + at(number) % spec.spread);
-        let shard = spec.shard.unwrap_or(number % self.story.shards());
+        let shard = spec.shard.unwrap_or_else(|| number % self.story.shards());
         let rand = self.rand.fork("publisher").fork(&name);
         let mut source = Publisher::new((group, spec), (topic, shard), &rand);
         source.client = self.worker(group);
