@@ -40,6 +40,7 @@ mod catch_up;
 #[cfg(any(test, feature = "check"))]
 mod check;
 mod fan_out;
+mod fan_run;
 mod join;
 mod leave;
 mod look;

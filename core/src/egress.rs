@@ -39,9 +39,16 @@ impl Egress {
         if outlet.write.state != State::Idle || outlet.write.refusing || !outlet.has_work() {
             return;
         }
-        outlet.write.state = State::Ready;
-        outlet.write.deficit = QUANTUM;
-        outlet.write.is_new = true;
+        self.enlist(outlets, index);
+    }
+
+    /// The same for one that is known to be idle, not to refuse and to have work.
+    #[inline]
+    pub(crate) fn enlist(&mut self, outlets: &mut Slab<Outlet>, index: u32) {
+        let write = &mut outlets[index].write;
+        write.state = State::Ready;
+        write.deficit = QUANTUM;
+        write.is_new = true;
         self.new.push_back(outlets, index);
     }
 
