@@ -74,6 +74,12 @@ impl Ring {
         self.base + self.slots.len() as u64
     }
 
+    /// The first slot that is not taken.
+    #[inline]
+    pub(crate) fn next_free(&self) -> Option<Slot> {
+        self.slots.get(self.taken as usize).copied()
+    }
+
     pub(crate) fn front(&self) -> Option<Slot> {
         self.slots.front().copied()
     }
