@@ -125,7 +125,7 @@ impl Broker {
     }
 
     /// What goes before all else: the rest of a frame in mid-write, and control frames.
-    fn offer_first(&mut self, index: u32, draft: &mut Draft) {
+    fn offer_first(&self, index: u32, draft: &mut Draft) {
         let outlet = &self.peers.outlets[index];
         let offered = &mut draft.offered;
         if outlet.write.out(Lane::InLine) > 0 {
