@@ -45,7 +45,8 @@ pub(crate) enum Origin {
 pub(crate) enum Hold {
     /// Somebody under `block` is at the limit.
     Block = 1,
-    /// The owner has enough of this shard's publishes.
+    /// The owner has enough of this shard's publishes. Batches that it sends still run: until they
+    /// have, it may have no credit for what it holds of this shard's.
     Credit = 2,
 }
 
@@ -93,11 +94,26 @@ impl Job {
 struct Lane {
     tenant: u32,
     jobs: List<InLane>,
+    /// Batches that the topic's owner sent.
+    batches: List<InLane>,
+    /// When both have one that may run: the next is a batch.
+    batch_next: bool,
     /// Queued and parked jobs.
     pending: u32,
     /// Why it may not run: bits of [`Hold`].
     held: u8,
     link: Link,
+}
+
+impl Lane {
+    /// The job that runs next, and whether it is a batch of the owner.
+    fn next(&self) -> Option<(u32, bool)> {
+        let free = |holds: u8| self.held & holds == 0;
+        let job = self.jobs.front().filter(|_| free(Hold::Block as u8 | Hold::Credit as u8));
+        let batch = self.batches.front().filter(|_| free(Hold::Block as u8));
+        let batch = batch.filter(|_| self.batch_next || job.is_none());
+        batch.map(|index| (index, true)).or(job.map(|index| (index, false)))
+    }
 }
 
 /// The jobs of one tenant.
@@ -228,9 +244,9 @@ impl Schedule {
 
     /// Adds a topic; topics and lanes have the same indices.
     pub(crate) fn add_lane(&mut self, tenant: u32) -> u32 {
-        let lane =
-            Lane { tenant, jobs: List::default(), pending: 0, held: 0, link: Link::default() };
-        self.lanes.insert(lane).0
+        let (jobs, batches) = (List::default(), List::default());
+        let (batch_next, pending, held, link) = (true, 0, 0, Link::default());
+        self.lanes.insert(Lane { tenant, jobs, batches, batch_next, pending, held, link }).0
     }
 
     pub(crate) fn remove_lane(&mut self, topic: u32) {
@@ -337,7 +353,7 @@ impl Schedule {
         let lane = &mut self.lanes[topic];
         lane.jobs.unlink(&mut self.jobs, index);
         let tenant = lane.tenant;
-        if lane.jobs.is_empty() {
+        if lane.next().is_none() {
             self.make_idle(topic);
         }
         self.forget_arrival(tenant, index);
@@ -410,8 +426,11 @@ impl Schedule {
         self.remote += 1;
         self.plain += u32::from(job.origin == Origin::Batch { plain: true });
         self.lanes[topic].pending += 1;
+        let is_batch = matches!(job.origin, Origin::Batch { .. });
         let index = self.jobs.insert(job).0;
-        self.lanes[topic].jobs.push_back(&mut self.jobs, index);
+        let Lane { jobs, batches, .. } = &mut self.lanes[topic];
+        let list = if is_batch { batches } else { jobs };
+        list.push_back(&mut self.jobs, index);
         self.make_runnable(topic);
     }
 
@@ -430,10 +449,10 @@ impl Schedule {
         let lane = &mut self.lanes[topic];
         let before = lane.held;
         lane.held = if held { before | why as u8 } else { before & !(why as u8) };
-        if (lane.held == 0) == (before == 0) {
+        if lane.held == before {
             return;
         }
-        if held {
+        if lane.next().is_none() {
             self.make_idle(topic);
         } else {
             self.make_runnable(topic);
@@ -442,7 +461,7 @@ impl Schedule {
 
     fn make_runnable(&mut self, topic: u32) {
         let lane = &self.lanes[topic];
-        if lane.held != 0 || lane.jobs.is_empty() || lane.link.is_linked() {
+        if lane.link.is_linked() || lane.next().is_none() {
             return;
         }
         let tenant = lane.tenant;
@@ -499,7 +518,7 @@ impl Schedule {
 
     fn head(&self, tenant: u32, audience: &impl Fn(u32) -> u32) -> (u32, u64) {
         let topic = self.lines[tenant].lanes.front().expect("an active tenant has a lane");
-        let job = self.lanes[topic].jobs.front().expect("a runnable lane has a job");
+        let (job, _) = self.lanes[topic].next().expect("a runnable lane has a job");
         let bytes = self.jobs[job].tally.bytes;
         (topic, bytes + BASE + DELIVERY * u64::from(audience(topic)))
     }
@@ -526,10 +545,13 @@ impl Schedule {
 
     fn start(&mut self, tenant: u32, topic: u32) -> (u32, Job) {
         let lane = &mut self.lanes[topic];
-        let index = lane.jobs.pop_front(&mut self.jobs).expect("a runnable lane has a job");
+        let (index, is_batch) = lane.next().expect("a runnable lane has a job");
+        let list = if is_batch { &mut lane.batches } else { &mut lane.jobs };
+        list.pop_front(&mut self.jobs);
+        lane.batch_next = !is_batch;
         lane.pending -= 1;
         let line = &mut self.lines[tenant];
-        if lane.jobs.is_empty() {
+        if lane.next().is_none() {
             self.make_idle(topic);
         } else {
             line.lanes.rotate(&mut self.lanes);
