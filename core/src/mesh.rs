@@ -46,9 +46,11 @@ impl Named {
         Self { hash, bytes: u32::try_from(name.len()).unwrap_or(u32::MAX) }
     }
 
-    /// The shard that owns the topic.
+    /// The shard that owns the topic. Numbered names differ in few bits of their hash; mixed, in
+    /// all that decide.
     pub(crate) fn owner(self, shards: u32) -> u32 {
-        u32::try_from((self.hash >> 32) % u64::from(shards)).expect("less than the shards")
+        let spread = crate::rand::mix(self.hash) >> 32;
+        u32::try_from(spread % u64::from(shards)).expect("less than the shards")
     }
 
     /// The name under which a tape is played.
@@ -175,5 +177,22 @@ impl Outbox {
     #[cfg(any(test, feature = "check"))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Parcel> {
         self.queue.iter().map(|(parcel, _)| parcel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbered_names_are_spread_over_all_shards() {
+        for shards in [2_u32, 3, 4, 8, 64] {
+            let mut topics = alloc::vec![0_u32; shards as usize];
+            for number in 0..100 * shards {
+                let owner = Named::of(0, &format!("room-{number}")).owner(shards);
+                topics[owner as usize] += 1;
+            }
+            assert!(topics.iter().all(|count| (60..150).contains(count)), "{topics:?}");
+        }
     }
 }
