@@ -293,7 +293,7 @@ fn a_slow_shard_is_late_for_its_own_peers_only() {
                 [[subscriber]]\nname = 'sa'\ntopic = 'a'\nshard = 0\n\
                 [[subscriber]]\nname = 'sb'\ntopic = 'b'\nshard = 1\n\
                 [limits]\nshards = 2\n[cpu]\nturn = '100us'\n\
-                [[slow]]\nat = '0s'\nshard = 1\ntimes = 50\n";
+                [[slow]]\nat = '0s'\nshard = 1\ntimes = 300\n";
     let mut story = story(text);
     // Topics owned where their peers are, so that only the slow shard's are slow.
     for (owner, topic) in story.topics.iter_mut().enumerate() {

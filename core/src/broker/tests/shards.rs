@@ -372,6 +372,23 @@ fn publishes_without_credit_do_not_hold_up_what_comes_back() {
 }
 
 #[test]
+fn a_forwarded_publish_makes_room_for_a_parked_one() {
+    let limits = Limits { pub_queue_total: 1, pub_queue_depth: 1, ..lossless() };
+    let mut cluster = Cluster::new(&limits, 10_000);
+    let (owner, other) = owner_and_other(0);
+    for _ in 0..64 + 2 {
+        let _ = cluster.publish(other, 0, 100, None);
+    }
+    assert_eq!(cluster.shards[other].broker.jobs(), (1, 1), "64 are on their way");
+    cluster.carry(other, owner);
+    cluster.carry(owner, other);
+    let broker = &cluster.shards[other].broker;
+    assert_eq!(broker.jobs(), (1, 0), "an answer let the queued one go, and the parked one in");
+    broker.check_quiescent().unwrap();
+    cluster.heal();
+}
+
+#[test]
 fn a_full_queue_loses_the_batch_and_says_where_the_topic_is() {
     let limits = Limits { mesh_depth: 2, ..lossless() };
     let mut cluster = Cluster::new(&limits, 1);
