@@ -75,6 +75,9 @@ pub(crate) struct Topic {
     pub(crate) blockers: u32,
     /// Elsewhere: subscriptions that wait for the owner's answer.
     pub(crate) pending: List<Behind>,
+    /// Elsewhere: where the topic was when its owner answered last. What was lost on the way is
+    /// older, also when nobody here has noticed it yet.
+    pub(crate) answered: u64,
     /// Elsewhere: bytes of the topic before `next`.
     pub(crate) passed: u64,
     /// Elsewhere: publishes on their way to the owner.
@@ -138,6 +141,7 @@ impl Topic {
             asked: false,
             blockers: 0,
             pending: List::default(),
+            answered: 0,
             passed: 0,
             flying: Load::default(),
             owed: Load::default(),
