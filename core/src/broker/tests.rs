@@ -67,6 +67,14 @@ impl Bench {
         }
     }
 
+    /// Publishes `times` batches, one after the other, to peers of which each write takes `room`.
+    pub(super) fn flood(&mut self, (conn, topic): Source, size: usize, times: u32, room: u64) {
+        for _ in 0..times {
+            let _ = self.publish(conn, topic, size);
+            self.run(|_| room);
+        }
+    }
+
     /// Drains notices, and writes every offer: `room` says how many bytes an outlet takes.
     pub(super) fn write(&mut self, mut room: impl FnMut(OutletId) -> u64) -> u64 {
         let mut written = 0;
@@ -118,6 +126,19 @@ impl Bench {
         });
         gaps.collect()
     }
+}
+
+/// Who publishes, and where.
+type Source = (ConnId, TopicId);
+
+/// A source, a topic, and one subscriber.
+fn one_subscriber(limits: Limits, pipe: Pipe, policy: Policy) -> (Bench, Source, OutletId, SubId) {
+    let mut bench = Bench::new(limits);
+    let (source, _) = bench.peer(Pipe::Shared);
+    let (_, outlet) = bench.peer(pipe);
+    let topic = bench.topic("t");
+    let sub = bench.broker.subscribe(outlet, topic, Wish::policy(policy)).unwrap();
+    (bench, (source, topic), outlet, sub)
 }
 
 const ALL: u64 = u64::MAX;

@@ -94,10 +94,7 @@ fn a_connection_that_unsubscribes_leaves_its_share_to_the_others() {
         bench.broker.subscribe(outlet, topic, Wish::policy(Policy::DropNew)).unwrap()
     });
     bench.broker.unsubscribe(subs[0]).unwrap();
-    for _ in 0..10 {
-        let _ = bench.publish(source, topic, 100);
-        bench.run(|_| 0);
-    }
+    bench.flood((source, topic), 100, 10, 0);
     assert_eq!(bench.broker.sub_books(subs[1]).unwrap().lag.records, 4, "all of it");
 }
 
@@ -106,10 +103,7 @@ fn publishes_go_on_while_somebody_catches_up() {
     let mut bench = Bench::new(Limits { retention_records: 1_000, ..Limits::default() });
     let (source, _) = bench.peer(Pipe::Shared);
     let [old, new] = ["old", "new"].map(|name| bench.topic(name));
-    for _ in 0..200 {
-        let _ = bench.publish(source, old, 10);
-        bench.run(|_| ALL);
-    }
+    bench.flood((source, old), 10, 200, ALL);
     let (_, outlet) = bench.peer(Pipe::Single);
     let wish = Wish { start: Start::Earliest, ..Wish::policy(Policy::DropNew) };
     bench.broker.subscribe(outlet, old, wish).unwrap();

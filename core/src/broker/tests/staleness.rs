@@ -21,11 +21,7 @@ impl Slow {
             codel_interval_ms: 100,
             ..Limits::default()
         };
-        let mut bench = Bench::new(limits);
-        let (source, _) = bench.peer(Pipe::Shared);
-        let (_, outlet) = bench.peer(pipe);
-        let topic = bench.topic("t");
-        let sub = bench.broker.subscribe(outlet, topic, Wish::policy(policy)).unwrap();
+        let (bench, (source, topic), outlet, sub) = one_subscriber(limits, pipe, policy);
         Self { bench, source, topic, outlet, sub }
     }
 
