@@ -192,3 +192,16 @@ fn shutdown_ends_queued_publishes_of_a_held_topic() {
     assert_eq!(count_of(&books.dropped, Place::Egress, Reason::Shutdown), 1);
     assert!(bench.broker.is_flushed());
 }
+
+#[test]
+fn a_connection_is_given_up_once() {
+    let limits = small(|limits| limits.slow_consumer_after_ms = 1_000);
+    let (mut bench, source, _, _) = one_subscriber(limits, Pipe::Shared, Policy::DropOld);
+    for _ in 0..3 {
+        bench.flood(source, 100, 20, 0);
+        bench.wait(1_000);
+        bench.run(|_| 0);
+    }
+    let close = |notice: &&Notice| matches!(notice, Notice::Close { .. });
+    assert_eq!(bench.notices.iter().filter(close).count(), 1);
+}

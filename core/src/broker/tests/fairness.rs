@@ -148,3 +148,29 @@ fn an_idle_tenant_gains_nothing() {
     let (busy, idle) = (served(&bench, 0) - before, served(&bench, 1));
     assert!(busy.abs_diff(idle) <= 2 * 185, "{busy} and {idle}: at most two quanta apart");
 }
+
+#[test]
+fn outlets_with_much_to_write_take_turns() {
+    let limits = Limits { high_water_bytes: 8 << 20, ..Limits::default() };
+    let mut bench = Bench::new(limits);
+    let (source, _) = bench.peer(Pipe::Shared);
+    let topic = bench.topic("t");
+    let outlets = [0; 3].map(|_| {
+        let (_, outlet) = bench.peer(Pipe::Shared);
+        bench.broker.subscribe(outlet, topic, Wish::policy(Policy::DropOld)).unwrap();
+        outlet
+    });
+    for _ in 0..30 {
+        let _ = bench.publish(source, topic, 40_000);
+    }
+    while bench.broker.step(1_000) == Progress::More {}
+    let mut written = [0_u64; 3];
+    for _ in 0..75 {
+        let Some(Effect::Write(offer)) = bench.broker.poll() else { panic!("all have more") };
+        let at = outlets.iter().position(|outlet| *outlet == offer.outlet).unwrap();
+        written[at] += offer.bytes;
+        bench.broker.sent(offer, offer.bytes);
+        let (least, most) = (written.iter().min().unwrap(), written.iter().max().unwrap());
+        assert!(most - least <= 2 * (64 << 10), "{written:?}: a quantum, and what passes it");
+    }
+}

@@ -93,3 +93,19 @@ fn the_last_batch_of_a_subscription_stays_and_block_loses_nothing() {
         assert_eq!(slow.stale(), stale, "{policy:?}");
     }
 }
+
+#[test]
+fn a_peer_that_caught_up_is_not_blamed_for_a_slow_shard() {
+    let mut slow = Slow::new(Pipe::Shared, Policy::DropOld);
+    slow.run(50, 10);
+    slow.bench.broker.writable(slow.outlet);
+    slow.bench.run(|_| ALL);
+    for _ in 0..100 {
+        for _ in 0..3 {
+            let _ = slow.bench.publish(slow.source, slow.topic, 100);
+        }
+        slow.bench.wait(50);
+        slow.bench.run(|_| ALL);
+    }
+    assert_eq!(slow.stale(), 0);
+}
