@@ -8,14 +8,17 @@ mod corners;
 mod edges;
 mod endings;
 mod fairness;
+mod keys;
 mod lossless;
 mod promises;
 mod publishing;
 mod random;
 mod relief;
+mod rules;
 mod shards;
 mod shares;
 mod staleness;
+mod stalls;
 mod storm;
 mod tape;
 

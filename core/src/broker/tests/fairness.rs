@@ -174,3 +174,29 @@ fn outlets_with_much_to_write_take_turns() {
         assert!(most - least <= 2 * (64 << 10), "{written:?}: a quantum, and what passes it");
     }
 }
+
+#[test]
+fn a_depth_above_the_total_is_an_equal_share_of_it() {
+    let limits = Limits { pub_queue_total: 6, pub_queue_depth: 1_000, ..Limits::default() };
+    limits.check().unwrap();
+    let mut bench = Bench::new(limits);
+    let who = tenants(&mut bench, 3);
+    for (at, due) in [6, 3, 2].into_iter().enumerate() {
+        assert_eq!(count(&mut bench, who[at], 10), due, "tenant {at}");
+    }
+}
+
+#[test]
+fn a_tenant_that_asks_for_ten_times_its_share_gets_its_share() {
+    let mut bench = Bench::new(Limits { quantum_bytes: 1 << 10, ..Limits::default() });
+    let who = tenants(&mut bench, 2);
+    for _ in 0..500 {
+        bench.wait(1);
+        let _ = count(&mut bench, who[0], 40);
+        assert_eq!(count(&mut bench, who[1], 4), 4, "nothing of its share is refused");
+        let _ = bench.broker.step(8);
+    }
+    let served = [0, 1].map(|at| bench.broker.topic_books(who[at].2).unwrap().sequenced.records);
+    assert!(served[1] >= 4 * 500 - 8, "{served:?}");
+    assert_eq!(served[0] + served[1], 8 * 500, "what it does not use goes to the other");
+}

@@ -390,6 +390,32 @@ fn who_joins_under_block_after_a_loss_that_nobody_has_noticed_yet_loses_nothing(
 }
 
 #[test]
+fn a_saturated_shard_returns_no_credit() {
+    let limits = Limits { memory_budget: 3 << 20, band_dwell_ms: 0, ..lossless() };
+    let mut cluster = Cluster::new(&limits, 100);
+    let (owner, other) = owner_and_other(0);
+    cluster.join(other, 0, Policy::Block);
+    cluster.barrier();
+    let credit = |cluster: &Cluster| {
+        let Shard { broker, tenant, .. } = &cluster.shards[owner];
+        let topic = broker.find_topic(*tenant, TOPICS[0]).unwrap();
+        broker.topics[topic.index].credits[0].batches
+    };
+    let whole = credit(&cluster);
+    for (unfinished, due) in [(0, whole), (3 << 20, whole - 1), (0, whole)] {
+        let Shard { broker, source, .. } = &mut cluster.shards[other];
+        broker.reassembly(*source, unfinished).unwrap();
+        if unfinished > 0 || due == credit(&cluster) {
+            let _ = cluster.publish(owner, 0, 100, None);
+        }
+        cluster.settle(other);
+        cluster.barrier();
+        assert_eq!(credit(&cluster), due, "{unfinished} bytes unfinished");
+    }
+    cluster.heal();
+}
+
+#[test]
 fn topics_that_nobody_wants_are_given_up_on_both_sides() {
     let limits = Limits { max_topics: 1, ..Limits::default() };
     let mut cluster = Cluster::new(&limits, 100);
