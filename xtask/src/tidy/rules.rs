@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn each_row_names_proofs_that_exist() {
         let head = "# Rules\n\n| rule | proof |\n|---|---|\n";
-        assert_eq!(lines(&format!("{head}| `a` | `a_test_that_exists`, `order` |")), []);
+        assert_eq!(lines(&format!("{head}| `a` | `a_test_that_exists`, `order` |")), [0; 0]);
         assert_eq!(lines(&format!("{head}| a | none |")), [5]);
         assert_eq!(lines(&format!("{head}| a | `a_test_that_left` |")), [5]);
         assert_eq!(lines(&format!("{head}| a | `disorder` |")), [5]);

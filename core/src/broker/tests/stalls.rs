@@ -39,7 +39,7 @@ fn op(bits: u64) -> Op {
         0..4 => Op::Join(at),
         4..6 => Op::Leave(at),
         6..9 => Op::Advance(more % 5_000),
-        9..30 => Op::Read { reader: at, room: [0, 7, 900, 3_000, ALL][kind as usize % 5] },
+        9..30 => Op::Read { reader: at / 5, room: [0, 7, 900, 3_000, ALL][at % 5] },
         30..60 => Op::Step(1 + u32::try_from(more % 9).unwrap()),
         _ => {
             let size = if more % 8 == 0 { 20_000 } else { HEADER + at };
