@@ -24,6 +24,7 @@ const DECISIONS: &[&str] = &[
     "core/src/admission.rs",
     "core/src/backlog.rs",
     "core/src/broker/fan_out.rs",
+    "core/src/broker/fan_run.rs",
     "core/src/broker/mesh.rs",
     "core/src/egress.rs",
     "core/src/ledger.rs",

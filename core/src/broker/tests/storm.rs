@@ -102,6 +102,27 @@ struct Storm {
     numbers: BTreeMap<u32, u64>,
     seen: BTreeMap<(TopicId, u64), u32>,
     band: Band,
+    /// What only grows, as it was before.
+    counted: [Tally; 13],
+}
+
+/// Columns of the books that only grow.
+fn counted(books: &Books) -> [Tally; 13] {
+    [
+        books.offered,
+        books.admitted,
+        books.refused.total(),
+        books.shed.total(),
+        books.sequenced,
+        books.evicted.total(),
+        books.returned,
+        books.forwarded,
+        books.received,
+        books.expected,
+        books.delivered,
+        books.dropped.total(),
+        books.left,
+    ]
 }
 
 fn mix(state: &mut u64) -> u64 {
@@ -203,6 +224,7 @@ impl Storm {
             numbers: BTreeMap::new(),
             seen: BTreeMap::new(),
             band: Band::Normal,
+            counted: [Tally::ZERO; 13],
         };
         for tenant in 0..TENANTS {
             storm.connect(tenant);
@@ -275,6 +297,10 @@ impl Storm {
     fn check(&mut self) {
         if let Err(broken) = self.broker.check() {
             panic!("{broken}");
+        }
+        let now = counted(self.broker.ledger());
+        for (before, now) in core::mem::replace(&mut self.counted, now).iter().zip(now) {
+            assert!(before.records <= now.records && before.bytes <= now.bytes, "a counter fell");
         }
         let band = self.broker.band();
         if band != self.band {
