@@ -10,8 +10,11 @@ impl Schedule {
         self.remote += 1;
         self.plain += u32::from(job.origin == Origin::Batch { plain: true });
         self.lanes[topic].pending += 1;
+        let is_batch = matches!(job.origin, Origin::Batch { .. });
         let index = self.jobs.insert(job).0;
-        self.lanes[topic].jobs.push_back(&mut self.jobs, index);
+        let lane = &mut self.lanes[topic];
+        let list = if is_batch { &mut lane.batches } else { &mut lane.jobs };
+        list.push_back(&mut self.jobs, index);
         self.make_runnable(topic);
     }
 
@@ -22,11 +25,15 @@ impl Schedule {
         for (topic, lane) in self.lanes.iter() {
             let jobs = lane.jobs.iter(&self.jobs).filter(|job| foreign(&self.jobs[*job]));
             taken.extend(jobs.map(|job| (topic, job)));
+            taken.extend(lane.batches.iter(&self.jobs).map(|job| (topic, job)));
         }
         let take = |(topic, index): (u32, u32)| {
-            self.lanes[topic].jobs.unlink(&mut self.jobs, index);
-            self.lanes[topic].pending -= 1;
-            if self.lanes[topic].jobs.is_empty() {
+            let lane = &mut self.lanes[topic];
+            let is_batch = matches!(self.jobs[index].origin, Origin::Batch { .. });
+            let list = if is_batch { &mut lane.batches } else { &mut lane.jobs };
+            list.unlink(&mut self.jobs, index);
+            lane.pending -= 1;
+            if lane.next().is_none() {
                 self.make_idle(topic);
             }
             self.note_taken(index);
