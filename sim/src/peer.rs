@@ -30,6 +30,8 @@ pub(crate) struct Publisher {
     sizes: Rand,
     /// On the way or not read, in bytes.
     outstanding: u64,
+    /// The most that ever was.
+    most_outstanding: u64,
     /// On the way, with the time of arrival.
     travelling: VecDeque<(u64, Publish, u64)>,
     /// Publishes made.
@@ -70,6 +72,7 @@ impl Publisher {
             line: Line::new(spec.line.clone()),
             sizes: rand.fork("size"),
             outstanding: 0,
+            most_outstanding: 0,
             travelling: VecDeque::new(),
             made: 0,
             clock: (spec.active.0, phase.into()),
@@ -117,10 +120,16 @@ impl Publisher {
         let publish = Publish { publisher: index, topic, number: self.made, records, bytes };
         self.made += 1;
         self.outstanding += u64::from(bytes);
+        self.most_outstanding = self.most_outstanding.max(self.outstanding);
         self.line.accept(now, bytes.into());
         let arrival = self.line.arrival(0).expect("the broker's end never stalls");
         self.travelling.push_back((arrival, publish, now));
         Some(arrival)
+    }
+
+    /// Bytes on the way or not read: now, and at most.
+    pub(crate) const fn outstanding(&self) -> (u64, u64) {
+        (self.outstanding, self.most_outstanding)
     }
 
     /// The next publish on the way has arrived.

@@ -6,6 +6,7 @@ use crate::amount::{Thousandths, Unit};
 use crate::histogram::Histogram;
 use crate::peer::{Published, Publisher, Subscriber};
 use crate::scenario::Story;
+use crate::series::Watched;
 use serde_json::{Value, json};
 use sluicegate_core::{Band, Books, Broker, Factor, SubBooks, Table, Tally};
 
@@ -36,6 +37,8 @@ pub struct Report {
     pub tape: String,
     /// Inputs and effects on the tape.
     pub facts: u64,
+    /// The run over time, if it was watched.
+    pub watched: Option<Watched>,
 }
 
 /// What a group of publishers saw.

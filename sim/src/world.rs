@@ -15,6 +15,7 @@ use crate::judge::{Conviction, Finding, Found};
 use crate::peer::{Publisher, Subscriber};
 use crate::report::{self, Moment, Peaks, Report};
 use crate::scenario::Story;
+use crate::series::Watching;
 use sluicegate_core::{
     Ack, Broker, ConnId, Effect, Gap, Instant, Lane, Message, Notice, Offer, Progress, Rand,
     Refusal, Sample, SubId, Ticket, Verdict,
@@ -91,6 +92,7 @@ pub(crate) struct World<'a> {
     peaks: Peaks,
     moments: Vec<Moment>,
     traces: Option<Vec<Trace>>,
+    watching: Watching,
 }
 
 /// A run that was carried to its end or to a conviction.
@@ -107,15 +109,15 @@ pub(crate) fn refused(what: &str, why: Refusal) -> String {
 }
 
 /// Runs a story. `traced` keeps every subscriber's trace.
-pub(crate) fn run(story: &Story, traced: bool) -> Result<Ran, String> {
-    let mut world = World::new(story, traced)?;
+pub(crate) fn run(story: &Story, traced: bool, watch: crate::Watch) -> Result<Ran, String> {
+    let mut world = World::new(story, traced, watch)?;
     let found = world.live();
     let conviction = found.err().map(|finding| world.convict(finding));
     Ok(world.ran(conviction))
 }
 
 impl<'a> World<'a> {
-    fn new(story: &'a Story, traced: bool) -> Result<Self, String> {
+    fn new(story: &'a Story, traced: bool, watch: crate::Watch) -> Result<Self, String> {
         let rand = Rand::new(story.seed);
         let mut broker = Broker::new(story.limits.clone(), rand.fork("broker").bits());
         broker.advance(Instant::ZERO);
@@ -153,6 +155,7 @@ impl<'a> World<'a> {
             peaks: Peaks::default(),
             moments: Vec::new(),
             traces: traced.then(|| vec![Trace::new(); topics.len()]),
+            watching: Watching::new(story, watch),
         };
         world.connect(&tenants, &rand)?;
         world.observe();
@@ -228,6 +231,7 @@ impl<'a> World<'a> {
                 self.now = self.story.end;
                 break;
             }
+            self.sample(at);
             self.now = at;
             self.happen(event)?;
         }
@@ -327,6 +331,7 @@ impl<'a> World<'a> {
             }
             sink.received += u64::from(item.records);
             sink.latency.add(now - item.at);
+            self.watching.latency(sink.group, now - item.at);
             if let Some(traces) = &mut self.traces {
                 traces[at(subscriber)].push((now, item.publisher, item.number));
             }

@@ -1,6 +1,7 @@
 //! Looking at the shard while it runs, and closing the run's books.
 
 use super::*;
+use crate::series::Look;
 
 impl World<'_> {
     /// Notes the peaks of what the shard holds.
@@ -9,6 +10,15 @@ impl World<'_> {
         self.peaks.held = self.peaks.held.max(self.broker.held());
         self.peaks.queued = self.peaks.queued.max(queued.into());
         self.peaks.parked = self.peaks.parked.max(parked.into());
+        self.watching.note(0, &self.broker);
+    }
+
+    /// Takes the points of the series that are due before `at`, and tells who waits how far it is.
+    pub(super) fn sample(&mut self, at: u64) {
+        if self.watching.is_due(at) {
+            let (publishers, subscribers) = (&self.publishers, &self.subscribers);
+            self.watching.take(at, &Look { brokers: &[&self.broker], publishers, subscribers });
+        }
     }
 
     /// Notes a change of the band or of the factor.
@@ -129,6 +139,12 @@ impl World<'_> {
     pub(super) fn ran(mut self, conviction: Option<Conviction>) -> Ran {
         let traces = self.traces.take().unwrap_or_default();
         let traces = self.names.subscribers.iter().cloned().zip(traces).collect();
+        let look = Look {
+            brokers: &[&self.broker],
+            publishers: &self.publishers,
+            subscribers: &self.subscribers,
+        };
+        let watched = self.watching.end(self.now, &look);
         let left = self.leftover();
         let drained = left.subscribers.is_empty() && left.jobs == 0 && left.unread == 0;
         let report = Report {
@@ -144,6 +160,7 @@ impl World<'_> {
             drained,
             tape: self.log.tape().to_string(),
             facts: self.log.facts(),
+            watched,
         };
         Ran { report, conviction, traces }
     }
