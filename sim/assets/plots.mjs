@@ -22,7 +22,15 @@ const PLOTS = [
   { id: "queue", title: "Admission", unit: "bytes", show: "bytes", bound: "pub_inflight_bytes",
     about: "The most publish bytes in flight in each interval; fullest shard." },
   { id: "window", title: "Publishers' windows", unit: "bytes", show: "bytes",
-    about: "Bytes on the way or not read, of the fullest publisher of each group." },
+    about: "The most bytes in flight of one client in each interval; without the client, on the "
+      + "way or not read." },
+  { id: "clients", title: "Queues of clients", unit: "entries", show: "records",
+    about: "The most publishes queued for one worker, and events in one inbox, in each interval." },
+  { id: "mesh", title: "Between shards", unit: "parcels", show: "records",
+    about: "The most parcels on one way between two shards in each interval." },
+  { id: "transport", title: "Transports to subscribers", unit: "bytes", show: "bytes",
+    about: "The most bytes that one transport took and its peer had not received, in each "
+      + "interval." },
   { id: "memory", title: "Memory held and its limit", unit: "bytes", show: "bytes",
     about: "The most that was held in each interval, and the budget times the pressure factor." },
   { id: "pressure", title: "Pressure factor and band", unit: "factor", show: "factor",

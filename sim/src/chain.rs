@@ -3,7 +3,7 @@
 
 use crate::fact::name_cell;
 use crate::report::Report;
-use crate::scenario::Story;
+use crate::scenario::{Client, Story};
 use serde_json::{Value, json};
 use sluicegate_core::{Books, Pipe, Place, Reason, Tally};
 
@@ -165,7 +165,7 @@ pub struct Held {
     pub what: &'static str,
     /// How much of it.
     pub value: u64,
-    /// `bytes`, `jobs`, `publishes` or `connections`.
+    /// `bytes`, `connections`, `events`, `jobs`, `parcels` or `publishes`.
     pub unit: &'static str,
     /// What was allowed, if there is one number for it.
     pub limit: Option<u64>,
@@ -212,9 +212,9 @@ impl Checkpoint {
         let held = |what, value, unit, limit| vec![Held { what, value, unit, limit }];
         let peaks = &report.peaks;
         match (self.mark, tops) {
-            ("1", Some(tops)) => {
-                let window = story.publishers.iter().map(|group| group.line.buffer).max();
-                held("by one publisher", tops.window, "bytes", window)
+            ("1", Some(tops)) => held("by one publisher", tops.window, "bytes", window(story)),
+            ("2", Some(tops)) if with_client(story) => {
+                held("for one worker", tops.queue, "publishes", Some(limits.publish_queue_depth))
             }
             ("3", Some(tops)) => {
                 held("in flight", tops.inflight, "bytes", Some(limits.pub_inflight_bytes))
@@ -225,8 +225,14 @@ impl Checkpoint {
                 rows.extend(held("parked", peaks.parked, "publishes", None));
                 rows
             }
+            ("M", Some(tops)) if limits.shards > 1 => {
+                held("on one way", tops.mesh, "parcels", Some(story.mesh.ring.into()))
+            }
             ("5", _) => held("for one peer", peaks.backlog, "bytes", backlog_limit(story)),
             ("6", Some(tops)) => held("in one transport", tops.transport, "bytes", None),
+            ("7", Some(tops)) if story.subscribers.iter().any(|group| group.takes.is_some()) => {
+                held("in one inbox", tops.inbox, "events", Some(limits.subscription_queue))
+            }
             ("B", _) => held("held", peaks.held, "bytes", Some(limits.memory_budget)),
             ("T", _) => {
                 let publishers = story.publishers.iter().map(|group| u64::from(group.count));
@@ -242,6 +248,8 @@ impl Checkpoint {
     fn note(&self, story: &Story) -> String {
         match self.mark {
             "M" if story.limits.shards == 1 => "one shard".to_owned(),
+            "2" if !with_client(story) => "no client".to_owned(),
+            "7" => "read at once".to_owned(),
             "S" if story.limits.codel_target_ms == 0 => "off".to_owned(),
             "S" => format!("target {} ms", story.limits.codel_target_ms),
             _ => "nothing held".to_owned(),
@@ -276,11 +284,26 @@ impl Checkpoint {
     }
 }
 
+/// Whether a publisher goes through the client, with its window and queues.
+fn with_client(story: &Story) -> bool {
+    story.publishers.iter().any(|group| group.client != Client::Raw)
+}
+
+/// The widest window: a client's, or what a transport takes.
+fn window(story: &Story) -> Option<u64> {
+    let windows = story.publishers.iter().map(|group| match group.client {
+        Client::Raw => group.line.buffer,
+        Client::Each | Client::One => story.limits.publish_inflight_bytes,
+    });
+    windows.max()
+}
+
 /// The widest limit on what may wait for one peer.
 fn backlog_limit(story: &Story) -> Option<u64> {
     let limits = &story.limits;
     let groups = story.subscribers.iter().map(|group| match group.pipe {
         Pipe::Shared => limits.high_water_bytes,
+        Pipe::Single if group.wish.bytes == 0 => limits.subscription_bytes,
         Pipe::Single => group.wish.bytes.min(limits.subscription_bytes),
     });
     groups.max()

@@ -23,6 +23,7 @@ mod peer;
 pub mod report;
 pub mod scenario;
 pub mod series;
+mod sink;
 pub mod tape;
 mod world;
 

@@ -7,7 +7,7 @@
 use crate::batch::{Ended, Run};
 use crate::chain::CHECKPOINTS;
 use crate::judge;
-use crate::scenario::Story;
+use crate::scenario::{Presence, Story};
 use serde_json::{Value, json};
 use sluicegate_core::limits;
 
@@ -102,23 +102,40 @@ fn limits_in_force(story: &Story) -> Value {
     rows.collect()
 }
 
-/// When groups stall and burst.
+/// What is done to the world, and when.
 fn marks(story: &Story) -> Value {
     let mark = |what: String, from: u64, to: u64| {
         let to = Some(to).filter(|to| *to < story.end);
         json!({ "what": what, "from_ns": from, "to_ns": to })
     };
-    let stalls = story.subscribers.iter().flat_map(|group| {
+    let mut marks = Vec::new();
+    let mut outages = |name: &str, presence: &Presence| {
+        for outage in &presence.outages {
+            let how = if outage.half_open { "is half-open" } else { "is cut off" };
+            let back = outage.back.map_or(u64::MAX, |back| outage.at.saturating_add(back.1));
+            marks.push(mark(format!("{name} {how}"), outage.at, back));
+        }
+    };
+    story.subscribers.iter().for_each(|group| outages(&group.name, &group.presence));
+    story.publishers.iter().for_each(|group| outages(&group.name, &group.presence));
+    for group in &story.subscribers {
         let stalls = group.line.stalls.iter();
-        stalls.map(|&(from, to)| mark(format!("{} reads nothing", group.name), from, to))
-    });
-    let bursts = story.publishers.iter().flat_map(|group| {
-        let bursts = group.bursts.iter();
-        bursts.map(|&(from, to, times)| {
+        let what = format!("{} reads nothing", group.name);
+        marks.extend(stalls.map(|&(from, to)| mark(what.clone(), from, to)));
+    }
+    for group in &story.publishers {
+        marks.extend(group.bursts.iter().map(|&(from, to, times)| {
             mark(format!("{} publishes {times} times as much", group.name), from, to)
-        })
-    });
-    stalls.chain(bursts).collect()
+        }));
+    }
+    marks.extend(story.slow.iter().map(|slow| {
+        let what = format!("shard {} is {} times slower", slow.shard, slow.times);
+        mark(what, slow.time.0, slow.time.1)
+    }));
+    marks.extend(story.shutdowns.iter().map(|shutdown| {
+        mark(format!("shard {} shuts down", shutdown.shard), shutdown.at, u64::MAX)
+    }));
+    marks.into()
 }
 
 /// Each judge with its promise and its verdict.

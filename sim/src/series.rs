@@ -7,7 +7,6 @@
 use crate::Watch;
 use crate::fact::name_cell;
 use crate::histogram::Histogram;
-use crate::peer::{Publisher, Subscriber};
 use crate::scenario::Story;
 use serde_json::{Value, json};
 use sluicegate_core::{Broker, Factor};
@@ -139,12 +138,18 @@ impl Level {
 /// The most that places held which the table does not show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tops {
-    /// In-flight publish bytes of one shard, exact.
+    /// In-flight publish bytes of one shard.
     pub inflight: u64,
-    /// Bytes of one publisher that were on the way or not read, exact.
+    /// Publish bytes in flight of one client; without one, on the way or not read.
     pub window: u64,
-    /// Bytes that one subscriber's transport had taken and its peer not received, at the points.
+    /// Publishes queued for one worker of a client.
+    pub queue: u64,
+    /// Parcels on their way from one shard to another.
+    pub mesh: u64,
+    /// Bytes that one transport had taken and its peer not received.
     pub transport: u64,
+    /// Events that the application had not taken from one inbox.
+    pub inbox: u64,
 }
 
 /// What was watched of a run.
@@ -158,13 +163,24 @@ pub struct Watched {
 
 /// What a sampler looks at.
 pub(crate) struct Look<'a> {
-    pub(crate) brokers: &'a [&'a Broker],
-    pub(crate) publishers: &'a [Publisher],
-    pub(crate) subscribers: &'a [Subscriber],
+    pub(crate) brokers: Vec<&'a Broker>,
+    /// Records that publishers held back so far.
+    pub(crate) held_back: u64,
+    /// By group of subscribers.
+    pub(crate) groups: Vec<Followed>,
+}
+
+/// A group of subscribers at a moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Followed {
+    /// Records that wait, of all of them.
+    pub(crate) lag: u64,
+    /// Bytes that wait for the one with most.
+    pub(crate) fullest: u64,
 }
 
 /// What a world carries for those who watch it; nothing at all for others.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Watching {
     sampler: Option<Sampler>,
     clock: Option<Arc<AtomicU64>>,
@@ -192,14 +208,22 @@ impl Watching {
         self.sampler.iter_mut().for_each(|sampler| sampler.latency[group].add(nanos));
     }
 
+    /// Notes that one of those places holds so much.
+    pub(crate) fn raise(&mut self, top: fn(&mut Tops) -> &mut u64, value: u64) {
+        for tops in self.sampler.iter_mut().flat_map(|s| [&mut s.tops, &mut s.latest]) {
+            let top = top(tops);
+            *top = value.max(*top);
+        }
+    }
+
     /// Takes every point that is due before `at`.
     pub(crate) fn take(&mut self, at: u64, look: &Look<'_>) {
         self.sampler.iter_mut().for_each(|sampler| sampler.take(at, look));
     }
 
     /// Takes the last point and gives out what was watched.
-    pub(crate) fn end(&mut self, at: u64, look: &Look<'_>) -> Option<Watched> {
-        self.sampler.take().map(|sampler| sampler.end(at, look))
+    pub(crate) fn end<'a>(self, at: u64, look: impl FnOnce() -> Look<'a>) -> Option<Watched> {
+        self.sampler.map(|sampler| sampler.end(at, &look()))
     }
 }
 
@@ -207,11 +231,13 @@ impl Watching {
 #[derive(Debug)]
 struct Sampler {
     series: Series,
+    /// Over the whole run, and since the last point.
     tops: Tops,
+    latest: Tops,
     every: u64,
     next: u64,
-    /// The publisher groups' and subscriber groups' names.
-    groups: (Vec<String>, Vec<String>),
+    /// Names of the groups of subscribers.
+    groups: Vec<String>,
     /// What each shard held when it was last looked at.
     shards: Vec<Level>,
     /// The greatest since the last point: memory over all shards, the rest of the fullest.
@@ -223,14 +249,14 @@ struct Sampler {
 impl Sampler {
     /// A sampler for a story; the first point is at 0.
     fn new(story: &Story) -> Self {
-        let publishers = story.publishers.iter().map(|group| group.name.clone());
-        let subscribers = story.subscribers.iter().map(|group| group.name.clone());
+        let groups = story.subscribers.iter().map(|group| group.name.clone());
         Self {
             series: Series::default(),
             tops: Tops::default(),
+            latest: Tops::default(),
             every: round(story.duration.div_ceil(PLANNED)),
             next: 0,
-            groups: (publishers.collect(), subscribers.collect()),
+            groups: groups.collect(),
             shards: Vec::new(),
             most: Level::default(),
             latency: vec![Histogram::default(); story.subscribers.len()],
@@ -286,7 +312,7 @@ impl Sampler {
         self.series.at.push(at);
         self.books(look);
         self.memory(look);
-        self.publishers(look);
+        self.clients();
         self.subscribers(look);
     }
 
@@ -300,6 +326,7 @@ impl Sampler {
         put("publish", "admitted", sum(|b| b.ledger().admitted.records));
         put("publish", "refused", sum(|b| b.ledger().refused.total().records));
         put("publish", "shed", sum(|b| b.ledger().shed.total().records));
+        put("publish", "held back", look.held_back);
         put("deliver", "delivered", sum(|b| b.ledger().delivered.records));
         put("deliver", "dropped", sum(|b| b.ledger().dropped.total().records));
         let mut lost = std::collections::BTreeMap::<String, u64>::new();
@@ -339,31 +366,20 @@ impl Sampler {
         put(("jobs", "parked"), Kind::Most, parked);
     }
 
-    fn publishers(&mut self, look: &Look<'_>) {
-        let held_back = look.publishers.iter().map(|source| source.seen.held_back).sum();
-        self.series.put(("publish", "held back"), Kind::Total, Some(held_back));
-        for (group, name) in self.groups.0.iter().enumerate() {
-            let members = look.publishers.iter().filter(|source| source.group == group);
-            let (mut now, mut ever) = (0, 0);
-            for (bytes, most) in members.map(Publisher::outstanding) {
-                now = now.max(bytes);
-                ever = ever.max(most);
-            }
-            self.tops.window = self.tops.window.max(ever);
-            self.series.put(("window", name), Kind::Level, Some(now));
-        }
+    /// Places outside of the shards.
+    fn clients(&mut self) {
+        let Tops { window, queue, mesh, transport, inbox, .. } = std::mem::take(&mut self.latest);
+        let mut put = |place, value| self.series.put(place, Kind::Most, Some(value));
+        put(("window", "fullest window"), window);
+        put(("clients", "publishes queued"), queue);
+        put(("clients", "events in an inbox"), inbox);
+        put(("mesh", "parcels on one way"), mesh);
+        put(("transport", "in one transport"), transport);
     }
 
-    /// Cost: O(subscribers).
     fn subscribers(&mut self, look: &Look<'_>) {
-        for (group, name) in self.groups.1.iter().enumerate() {
-            let (mut lag, mut fullest) = (0, 0);
-            for sink in look.subscribers.iter().filter(|sink| sink.group == group) {
-                let broker = look.brokers[0];
-                lag += broker.sub_books(sink.sub).unwrap_or_default().lag.records;
-                fullest = fullest.max(broker.backlog(sink.outlet).unwrap_or_default().bytes);
-                self.tops.transport = self.tops.transport.max(sink.flying().bytes);
-            }
+        for (group, name) in self.groups.iter().enumerate() {
+            let Followed { lag, fullest } = look.groups[group];
             self.series.put(("lag", name), Kind::Level, Some(lag));
             self.series.put(("backlog", name), Kind::Level, Some(fullest));
             let latency = std::mem::take(&mut self.latency[group]);

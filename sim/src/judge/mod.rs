@@ -4,18 +4,34 @@
 //! compares. What it says is a [`Finding`]; the world adds when, the last events and the command.
 
 pub mod conservation;
+pub mod fairness;
+pub mod freshness;
+pub mod hysteresis;
 pub mod isolation;
+mod jury;
+pub mod lossless;
+pub mod memory;
 pub mod order;
+pub mod permits;
+pub mod shutdown;
 pub mod stuck;
 
+pub use jury::Jury;
 use std::fmt;
 
 /// Every judge and what it promises, in alphabetical order.
 pub const ALL: &[(&str, &str)] = &[
     ("conservation", "the books add up and say what the peers saw"),
+    ("fairness", "tenants get shares of the work by their weights"),
     ("framing", "every stream is whole frames and at most one begun"),
+    ("freshness", "the newest record of a topic survives"),
+    ("hysteresis", "memory bands do not flap"),
     ("isolation", "peers that read nothing change nobody else's trace"),
+    ("lossless", "under `block` nothing is lost, and pressure travels in order"),
+    ("memory", "queues, leases and idle shards hold what they may"),
     ("order", "sequences increase, and what is missing was announced before"),
+    ("permits", "permits come back, and every acked publish has one answer"),
+    ("shutdown", "a shard that shuts down takes nothing new and ends in time"),
     ("stuck", "no work waits that nothing will wake"),
 ];
 
@@ -100,9 +116,10 @@ mod tests {
                 let is_judge = path.components().any(|part| part.as_os_str() == "judge");
                 let text = std::fs::read_to_string(&path).unwrap();
                 for line in text.lines().map(str::trim) {
-                    let name = line.strip_prefix("judge: \"");
-                    let name = name.or_else(|| line.split_once("NAME: &str = \"").map(|p| p.1));
-                    let name = name.filter(|_| is_judge || line.starts_with("judge"));
+                    let outside = line.split_once("judge: \"");
+                    let inside = line.split_once("NAME: &str = \"").filter(|_| is_judge);
+                    let name = outside.or(inside).map(|parts| parts.1);
+                    let name = name.filter(|name| name.starts_with(char::is_lowercase));
                     found.extend(name.and_then(|n| n.split_once('"')).map(|n| n.0.to_owned()));
                 }
             }
