@@ -132,10 +132,12 @@ function expectations(run) {
   const good = checks.filter((check) => check.holds);
   const bad = checks.filter((check) => !check.holds);
   const all = `Expectations: ${good.length} of ${checks.length} hold`;
-  const section = make("section", { id: "expectations" }, make("h2", {}, all));
-  if (run.conviction) {
-    section.append(make("p", {}, "Not compared: a judge stopped the run."));
-    return section;
+  const title = checks.length ? all : "Expectations";
+  const section = make("section", { id: "expectations" }, make("h2", {}, title));
+  if (!checks.length) {
+    const why = run.conviction ? "Not compared: a judge stopped the run."
+      : "The scenario has none; the judges look at every run.";
+    section.append(make("p", {}, why));
   }
   if (bad.length) section.append(checkTable(bad));
   if (good.length) {
@@ -150,16 +152,18 @@ function judges(run) {
     const kind = { content: "good", convicts: "bad" }[said] ?? "soft";
     return make("li", {}, make("b", { class: kind }, said), ` ${name}: ${promise}`);
   });
-  const section = make("section", {}, make("h2", {}, "Judges"),
-    make("ul", { class: "checks" }, ...items));
+  const section = make("section", { id: "judges" }, make("h2", {}, "Judges"));
   const { conviction } = run;
   if (conviction) {
     const when = SHOW.seconds(conviction.at_ns / NANO);
-    section.append(
-      make("p", { class: "bad" }, `${conviction.judge} convicts at ${when}: ${conviction.what}`),
-      make("p", { class: "soft small" }, "The last events before it:"),
-      make("pre", {}, conviction.events.join("\n")));
+    const said = `${conviction.judge} convicts at ${when}: ${conviction.what}`;
+    section.append(make("p", {}, make("b", { class: "bad" }, said)));
+    if (conviction.events.length) {
+      section.append(make("p", { class: "soft small" }, "The last events before it:"),
+        make("pre", {}, conviction.events.join("\n")));
+    }
   }
+  section.append(make("ul", { class: "checks" }, ...items));
   return section;
 }
 
@@ -200,6 +204,7 @@ function runView(at) {
   const picture = make("section", {}, make("h2", {}, "The chain: most held, and what ended where"),
     chainPicture(run.chain, observers));
   const verdicts = [expectations(run), judges(run)];
+  if (run.conviction) verdicts.reverse();
   const numbers = [picture, overTime(run), latencies(run), peers(run)];
   const order = run.exit === 0 ? [...numbers, ...verdicts] : [...verdicts, ...numbers];
   parts.push(make("p", {}, run.about), tiles(run), ...order, repeat(run));

@@ -3,9 +3,11 @@
 mod bad;
 mod file;
 mod resolve;
+mod schema;
 
 pub use bad::BadInput;
 pub use file::{PublisherExpect, SubscriberExpect, TenantExpect};
+pub use schema::schema;
 
 use crate::amount::{Bound, Bytes, Count, Thousandths};
 use crate::fact::Stop;
