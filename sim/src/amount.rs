@@ -176,7 +176,7 @@ impl<U> Amount<U> {
 
 impl<'de, U: Unit> Deserialize<'de> for Amount<U> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = from.deserialize_any(Scalar(U::LIKE))?;
+        let text = from.deserialize_any(Scalar(U::LIKE, ""))?;
         let value = U::parse(&text);
         value
             .map(Self::of)
@@ -203,7 +203,7 @@ impl<U> Span<U> {
 
 impl<'de, U: Unit> Deserialize<'de> for Span<U> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = from.deserialize_any(Scalar(U::LIKE))?;
+        let text = from.deserialize_any(Scalar(U::LIKE, RANGE))?;
         let bad = || {
             let like = U::LIKE;
             Error::custom(format!("found {text:?}, expected {like}, or a range `least..most`"))
@@ -275,7 +275,7 @@ impl<U: Unit> Bound<U> {
 
 impl<'de, U: Unit> Deserialize<'de> for Bound<U> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = from.deserialize_any(Scalar(U::LIKE))?;
+        let text = from.deserialize_any(Scalar(U::LIKE, BOUND))?;
         Self::parse(&text).ok_or_else(|| {
             let signs = "`= n`, `>= n`, `<= n`, `> n`, `< n` or `n..m`";
             let like = U::LIKE;
@@ -292,18 +292,23 @@ pub(crate) struct Text(pub(crate) String);
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Scalar("a number, or text such as \"1MiB\" or \"2s\"")).map(Self)
+        let like = "a number, or text such as \"1MiB\" or \"2s\"";
+        from.deserialize_any(Scalar(like, "")).map(Self)
     }
 }
 
-/// A number or a text, as text.
-struct Scalar(&'static str);
+/// What a range and a bound may be besides one value.
+const RANGE: &str = "; or a range `least..most`";
+const BOUND: &str = "; or a bound on it: `= n`, `>= n`, `<= n`, `> n`, `< n`, `n..m`";
+
+/// A number or a text, as text: what it is like, and what else it may be.
+struct Scalar(&'static str, &'static str);
 
 impl Visitor<'_> for Scalar {
     type Value = String;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+        write!(f, "{}{}", self.0, self.1)
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<String, E> {
