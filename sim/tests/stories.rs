@@ -34,16 +34,17 @@ fn every_story_holds_and_its_table_is_the_one_kept() {
 
 /// One file of stories.
 fn tell(file: &Path) {
-    let stem = file.file_stem().unwrap().to_str().unwrap().to_owned();
-    let text = std::fs::read_to_string(file).unwrap();
+    let stem = file.file_stem().and_then(|stem| stem.to_str()).expect("a name in text").to_owned();
+    let text = std::fs::read_to_string(file).expect("the file was listed");
     let mut tables = String::new();
-    for story in scenario::read(&format!("scenarios/{stem}.toml"), &text).unwrap() {
-        let outcome = run(&story).unwrap();
-        let again = run(&story).unwrap();
+    let stories = scenario::read(&format!("scenarios/{stem}.toml"), &text);
+    for story in stories.expect("a scenario") {
+        let outcome = run(&story).expect("the broker takes everybody");
+        let again = run(&story).expect("the broker takes everybody");
         assert_eq!(outcome.report.tape, again.report.tape, "{}", story.name());
         assert_eq!(outcome.to_string(), again.to_string(), "{}", story.name());
         assert_eq!(outcome.code(), 0, "{outcome}");
-        writeln!(tables, "{outcome}").unwrap();
+        writeln!(tables, "{outcome}").expect("a text takes text");
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios/snapshots");
     insta::with_settings!({
