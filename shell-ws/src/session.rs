@@ -13,6 +13,7 @@
 
 mod auth;
 mod channel;
+mod client_event;
 mod http;
 mod rest;
 mod websocket;
@@ -241,8 +242,12 @@ impl Session {
             (Notice::Failed { why, .. }, Mode::Http(http)) => {
                 http.committed(shard, self.link, Some(why))
             }
+            (Notice::Shed { records, .. }, Mode::WebSocket(_)) => {
+                self.link.say(shard, &client_event::shed(records), Lane::First);
+                false
+            }
             // Pausing is the host's; gaps are not told to Pusher clients; sheds are for publishers
-            // that want no answer, which this protocol does not have.
+            // that want no answer, which only WebSocket clients are.
             _ => false,
         };
         if ended {

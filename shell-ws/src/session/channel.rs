@@ -16,16 +16,16 @@ impl Unserved {
     pub(super) fn text(self) -> String {
         match self {
             Self::BadName(fault) => fault.to_string(),
-            Self::NotYet => "private, presence, encrypted and cache channels are not served yet: \
-                             use a name without such a prefix"
+            Self::NotYet => "presence and cache channels are not served yet: use a name without \
+                             such a prefix"
                 .to_owned(),
         }
     }
 }
 
-/// Whether a channel is served: only public ones that keep nothing are.
+/// Whether a channel is served: those without members that keep nothing are.
 pub(super) fn check(channel: &str) -> Result<(), Unserved> {
     pusher::check_channel(channel, MAX_CHANNEL).map_err(Unserved::BadName)?;
-    let served = pusher::kind(channel) == Kind::Public && !pusher::is_cache(channel);
+    let served = pusher::kind(channel) != Kind::Presence && !pusher::is_cache(channel);
     if served { Ok(()) } else { Err(Unserved::NotYet) }
 }

@@ -1,10 +1,15 @@
 //! The WebSocket side of a connection: the Pusher protocol's commands.
 
+use super::auth::{self, Unauthorized};
 use super::channel::{self, Unserved};
+use super::client_event::{self, Allowance, Rejected};
 use super::{Link, MAX_MESSAGE, Step, Wait};
 use crate::shard::Shard;
-use sluicegate_core::{Close, Lane, Policy, Refusal, SubId, TenantId, TopicId, Wish};
-use sluicegate_wire::pusher::{self, Command, MAX_CHANNEL, close};
+use bytes::Bytes;
+use sluicegate_core::{
+    Ack, Close, Lane, Message, Policy, Refusal, SubId, TenantId, TopicId, Verdict, Wish,
+};
+use sluicegate_wire::pusher::{self, Command, Kind, MAX_CHANNEL, close};
 use sluicegate_wire::ws::{self, Decoder, Event, Opcode};
 
 /// The most channels of one connection: a limit of the protocol, not of load.
@@ -28,11 +33,21 @@ struct Client {
     /// Invariant: sorted by topic, each once, at most [`MAX_CHANNELS`].
     channels: Vec<(TopicId, SubId)>,
     awaits_pong: bool,
+    /// What the server calls it; signatures cover it.
+    socket_id: String,
+    events: Allowance,
 }
 
 impl WebSocket {
-    pub(super) const fn new(tenant: TenantId, protocol: u8) -> Self {
-        let client = Client { tenant, protocol, channels: Vec::new(), awaits_pong: false };
+    pub(super) fn new(tenant: TenantId, protocol: u8, socket_id: String) -> Self {
+        let client = Client {
+            tenant,
+            protocol,
+            channels: Vec::new(),
+            awaits_pong: false,
+            socket_id,
+            events: Allowance::new(),
+        };
         Self { decoder: Decoder::new(MAX_MESSAGE), client }
     }
 
@@ -103,11 +118,16 @@ impl Client {
         let fault = match pusher::command(text) {
             Ok(Command::Ping) => return link.say(shard, &pusher::pong(), Lane::First),
             Ok(Command::Pong) => return,
-            Ok(Command::Subscribe { channel, .. }) => return self.subscribe(shard, link, &channel),
+            Ok(Command::Subscribe { channel, auth, channel_data }) => {
+                let token = (auth.as_deref().unwrap_or(""), channel_data.as_deref());
+                return self.subscribe(shard, link, &channel, token);
+            }
             Ok(Command::Unsubscribe { channel }) => return self.unsubscribe(shard, &channel),
-            Ok(Command::Client { .. }) => {
-                let code = Some(close::CLIENT_EVENT_REJECTED);
-                pusher::error(code, "client events need a private or presence channel")
+            Ok(Command::Client { event, channel, data }) => {
+                match self.relay(shard, link, &event, (&channel, data)) {
+                    Ok(()) => return,
+                    Err(why) => pusher::error(Some(close::CLIENT_EVENT_REJECTED), &why.to_string()),
+                }
             }
             Ok(Command::Signin { .. }) => pusher::error(None, "pusher:signin: not served yet"),
             Ok(Command::Other { .. }) => pusher::error(
@@ -121,8 +141,39 @@ impl Client {
         link.say(shard, &fault, Lane::First);
     }
 
-    fn subscribe(&mut self, shard: &mut Shard, link: Link, channel: &str) {
-        let answer = match self.try_subscribe(shard, link, channel) {
+    /// Publishes a client's event to the other subscribers of a channel.
+    fn relay(
+        &mut self,
+        shard: &mut Shard,
+        link: Link,
+        name: &str,
+        (channel, data): (&str, &str),
+    ) -> Result<(), Rejected> {
+        let app = shard.apps.by_tenant(self.tenant);
+        client_event::check(app.is_some_and(|app| app.client_events), name, (channel, data))?;
+        let topic = shard
+            .broker
+            .find_topic(self.tenant, channel)
+            .filter(|topic| self.channels.binary_search_by_key(topic, |entry| entry.0).is_ok())
+            .ok_or(Rejected::NotSubscribed)?;
+        self.events.spend(shard.broker.now())?;
+        let frame = Bytes::from(pusher::client_event_frame(channel, name, data, None));
+        let message = Message { frame, records: 1, ack: Ack::None, except: Some(link.outlet) };
+        // What is discarded now or later, the client is told by a notice.
+        match shard.broker.publish(link.conn, topic, message) {
+            Verdict::Queued(_) | Verdict::Parked(_) | Verdict::Shed(_) => Ok(()),
+            Verdict::Refused(why) => Err(Rejected::Overloaded(why)),
+        }
+    }
+
+    fn subscribe(
+        &mut self,
+        shard: &mut Shard,
+        link: Link,
+        channel: &str,
+        token: (&str, Option<&str>),
+    ) {
+        let answer = match self.try_subscribe(shard, link, channel, token) {
             Ok(()) => pusher::subscription_succeeded(channel),
             Err(No { kind, text, status }) => {
                 // A name that is far too long is not sent back.
@@ -133,8 +184,15 @@ impl Client {
         link.say(shard, &answer, Lane::InLine);
     }
 
-    fn try_subscribe(&mut self, shard: &mut Shard, link: Link, channel: &str) -> Result<(), No> {
+    fn try_subscribe(
+        &mut self,
+        shard: &mut Shard,
+        link: Link,
+        channel: &str,
+        token: (&str, Option<&str>),
+    ) -> Result<(), No> {
         channel::check(channel).map_err(No::from)?;
+        self.authorize(shard, channel, token)?;
         let at = match shard.broker.find_topic(self.tenant, channel) {
             Some(topic) => self.channels.binary_search_by_key(&topic, |entry| entry.0),
             None => Err(0),
@@ -155,6 +213,22 @@ impl Client {
         let place = self.channels.partition_point(|entry| entry.0 < topic);
         self.channels.insert(place, (topic, sub));
         Ok(())
+    }
+
+    /// Anybody may subscribe to a public channel; to the others who has the app's server sign it.
+    fn authorize(
+        &self,
+        shard: &Shard,
+        channel: &str,
+        (token, data): (&str, Option<&str>),
+    ) -> Result<(), No> {
+        if pusher::kind(channel) == Kind::Public {
+            return Ok(());
+        }
+        let app = shard.apps.by_tenant(self.tenant);
+        let app = app.ok_or_else(|| No::from(Unauthorized::Key))?;
+        let text = pusher::channel_string_to_sign(&self.socket_id, channel, data);
+        auth::check_token(app, token, &text).map_err(No::from)
     }
 
     fn unsubscribe(&mut self, shard: &mut Shard, channel: &str) {
@@ -186,6 +260,12 @@ impl From<Unserved> for No {
             Unserved::NotYet => ("NotServed", 501),
         };
         Self::new(kind, why.text(), status)
+    }
+}
+
+impl From<Unauthorized> for No {
+    fn from(why: Unauthorized) -> Self {
+        Self::new("AuthError", why.to_string(), 401)
     }
 }
 
