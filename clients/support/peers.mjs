@@ -23,10 +23,19 @@ export function subscriber(port, key = APP.key, authority = undefined) {
   });
 }
 
+let members = 0;
+
+/** Somebody who was not there before. */
+function newMember() {
+  members += 1;
+  return { user_id: `user-${members}`, user_info: { number: members } };
+}
+
 /** What an app's own server answers: a token for whoever may subscribe. */
 function authorize({ socketId, channelName }, done, authority) {
   try {
-    done(null, (authority ?? appServer()).authorizeChannel(socketId, channelName));
+    const member = channelName.startsWith("presence-") ? newMember() : undefined;
+    done(null, (authority ?? appServer()).authorizeChannel(socketId, channelName, member));
   } catch (error) {
     done(error, null);
   }

@@ -57,6 +57,29 @@ test("an encrypted channel is read by its subscribers alone", TEST, async () => 
   sdk.close();
 });
 
+test("members of a presence channel see each other come and go", TEST, async () => {
+  const [first, second] = [connect(), connect()];
+  const here = await subscribed(first, "presence-room");
+  const added = collect(here, "pusher:member_added");
+  const removed = collect(here, "pusher:member_removed");
+  assert.equal(here.members.count, 1);
+  const there = await subscribed(second, "presence-room");
+  assert.equal(there.members.count, 2);
+  assert.deepEqual(there.members.get(here.members.myID), here.members.me);
+  await until(ARRIVAL_MS, "the new member", () => added.length === 1);
+  assert.equal(added[0][0].id, there.members.myID);
+  assert.deepEqual(added[0][0].info, there.members.me.info);
+  const seen = collect(here, "client-hello");
+  there.trigger("client-hello", { n: 1 });
+  await until(ARRIVAL_MS, "the event", () => seen.length === 1);
+  assert.deepEqual(seen[0], [{ n: 1 }, { user_id: there.members.myID }]);
+  const gone = there.members.myID;
+  second.disconnect();
+  await until(ARRIVAL_MS, "the member that left", () => removed.length === 1);
+  assert.equal(removed[0][0].id, gone);
+  assert.equal(here.members.count, 1);
+});
+
 test("a client event reaches the others, and a rule that is broken its sender", TEST, async () => {
   const [first, second] = [connect(), connect()];
   const here = await subscribed(first, "private-room");

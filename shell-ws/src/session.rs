@@ -15,6 +15,7 @@ mod auth;
 mod channel;
 mod client_event;
 mod http;
+mod presence;
 mod rest;
 mod websocket;
 
@@ -192,7 +193,7 @@ impl Session {
                 used
             }
             Step::Upgraded(used, link, socket) => {
-                self.leave_http(shard);
+                self.leave_mode(shard);
                 shard.broker.gone(self.link.conn);
                 self.link = link;
                 self.mode = Mode::WebSocket(socket);
@@ -315,20 +316,22 @@ impl Session {
 
     /// The transport is gone.
     pub fn end(mut self, shard: &mut Shard) {
-        self.leave_http(shard);
+        self.leave_mode(shard);
         shard.broker.gone(self.link.conn);
     }
 
     /// The core was told to close the connection.
     fn begin_closing(&mut self, shard: &mut Shard) {
-        self.leave_http(shard);
+        self.leave_mode(shard);
         self.mode = Mode::Closing;
     }
 
-    /// Frees what only HTTP needs.
-    fn leave_http(&mut self, shard: &mut Shard) {
-        if let Mode::Http(http) = &mut self.mode {
-            http.leave(shard);
+    /// Frees what only this mode needs.
+    fn leave_mode(&mut self, shard: &mut Shard) {
+        match &mut self.mode {
+            Mode::Http(http) => http.leave(shard),
+            Mode::WebSocket(socket) => socket.leave(shard, self.link),
+            Mode::Closing | Mode::Lingering => {}
         }
     }
 

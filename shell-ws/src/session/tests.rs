@@ -246,6 +246,7 @@ fn frames(mut bytes: &[u8]) -> Vec<String> {
     found
 }
 
+mod presence;
 mod private;
 
 fn event(channels: &[&str], data: &str) -> String {
@@ -479,7 +480,7 @@ fn channels_that_are_not_served_are_refused_by_name() {
     let mut world = World::new();
     let (peer, _) = world.client();
     for (channel, kind, status) in [
-        ("presence-a", "NotServed", 501),
+        ("presence-cache-a", "NotServed", 501),
         ("private-encrypted-cache-a", "NotServed", 501),
         ("cache-a", "NotServed", 501),
         ("private-cache-a", "NotServed", 501),

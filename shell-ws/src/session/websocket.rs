@@ -3,6 +3,7 @@
 use super::auth::{self, Unauthorized};
 use super::channel::{self, Unserved};
 use super::client_event::{self, Allowance, Rejected};
+use super::presence;
 use super::{Link, MAX_MESSAGE, Step, Wait};
 use crate::shard::Shard;
 use bytes::Bytes;
@@ -68,6 +69,13 @@ impl WebSocket {
         }
     }
 
+    /// The connection is ending: nobody is in a channel through it any more.
+    pub(super) fn leave(&mut self, shard: &mut Shard, link: Link) {
+        for (topic, _) in self.client.channels.drain(..) {
+            presence::leave(shard, link, topic);
+        }
+    }
+
     pub(super) const fn wait(&self) -> Wait {
         if self.client.awaits_pong { Wait::Pong } else { Wait::Activity }
     }
@@ -100,8 +108,9 @@ impl Client {
             Event::Text(text) => self.text(shard, link, text),
             Event::Close { code, .. } => {
                 // The peer ended it: what waits has left, it was not dropped.
-                for (_, sub) in self.channels.drain(..) {
+                for (topic, sub) in self.channels.drain(..) {
                     let _ = shard.broker.unsubscribe(sub);
+                    presence::leave(shard, link, topic);
                 }
                 let answer = match code {
                     Some(code) => ws::close_frame(code, ""),
@@ -122,7 +131,9 @@ impl Client {
                 let token = (auth.as_deref().unwrap_or(""), channel_data.as_deref());
                 return self.subscribe(shard, link, &channel, token);
             }
-            Ok(Command::Unsubscribe { channel }) => return self.unsubscribe(shard, &channel),
+            Ok(Command::Unsubscribe { channel }) => {
+                return self.unsubscribe(shard, link, &channel);
+            }
             Ok(Command::Client { event, channel, data }) => {
                 match self.relay(shard, link, &event, (&channel, data)) {
                     Ok(()) => return,
@@ -157,7 +168,8 @@ impl Client {
             .filter(|topic| self.channels.binary_search_by_key(topic, |entry| entry.0).is_ok())
             .ok_or(Rejected::NotSubscribed)?;
         self.events.spend(shard.broker.now())?;
-        let frame = Bytes::from(pusher::client_event_frame(channel, name, data, None));
+        let user = shard.rosters.get(topic).and_then(|roster| roster.user_of(link.outlet));
+        let frame = Bytes::from(pusher::client_event_frame(channel, name, data, user));
         let message = Message { frame, records: 1, ack: Ack::None, except: Some(link.outlet) };
         // What is discarded now or later, the client is told by a notice.
         match shard.broker.publish(link.conn, topic, message) {
@@ -174,7 +186,10 @@ impl Client {
         token: (&str, Option<&str>),
     ) {
         let answer = match self.try_subscribe(shard, link, channel, token) {
-            Ok(()) => pusher::subscription_succeeded(channel),
+            Ok(topic) if pusher::kind(channel) == Kind::Presence => {
+                return presence::join(shard, link, (topic, channel), token.1);
+            }
+            Ok(_) => pusher::subscription_succeeded(channel),
             Err(No { kind, text, status }) => {
                 // A name that is far too long is not sent back.
                 let end = channel.floor_char_boundary(2 * MAX_CHANNEL);
@@ -190,15 +205,17 @@ impl Client {
         link: Link,
         channel: &str,
         token: (&str, Option<&str>),
-    ) -> Result<(), No> {
+    ) -> Result<TopicId, No> {
         channel::check(channel).map_err(No::from)?;
         self.authorize(shard, channel, token)?;
-        let at = match shard.broker.find_topic(self.tenant, channel) {
-            Some(topic) => self.channels.binary_search_by_key(&topic, |entry| entry.0),
-            None => Err(0),
-        };
-        if at.is_ok() {
-            return Ok(());
+        let known = shard.broker.find_topic(self.tenant, channel);
+        let is_in =
+            |topic: &TopicId| self.channels.binary_search_by_key(topic, |entry| entry.0).is_ok();
+        if let Some(topic) = known.filter(is_in) {
+            return Ok(topic);
+        }
+        if pusher::kind(channel) == Kind::Presence {
+            presence::check(shard, known, token.1)?;
         }
         if self.channels.len() >= MAX_CHANNELS {
             let text = format!(
@@ -212,7 +229,7 @@ impl Client {
         let sub = shard.broker.subscribe(link.outlet, topic, wish).map_err(No::from)?;
         let place = self.channels.partition_point(|entry| entry.0 < topic);
         self.channels.insert(place, (topic, sub));
-        Ok(())
+        Ok(topic)
     }
 
     /// Anybody may subscribe to a public channel; to the others who has the app's server sign it.
@@ -231,24 +248,25 @@ impl Client {
         auth::check_token(app, token, &text).map_err(No::from)
     }
 
-    fn unsubscribe(&mut self, shard: &mut Shard, channel: &str) {
+    fn unsubscribe(&mut self, shard: &mut Shard, link: Link, channel: &str) {
         let Some(topic) = shard.broker.find_topic(self.tenant, channel) else { return };
         let Ok(place) = self.channels.binary_search_by_key(&topic, |entry| entry.0) else { return };
         let (_, sub) = self.channels.remove(place);
         // A stale subscription has ended already.
         let _ = shard.broker.unsubscribe(sub);
+        presence::leave(shard, link, topic);
     }
 }
 
 /// Why a subscription is refused.
-struct No {
+pub(super) struct No {
     kind: &'static str,
     text: String,
     status: u16,
 }
 
 impl No {
-    fn new(kind: &'static str, text: impl Into<String>, status: u16) -> Self {
+    pub(super) fn new(kind: &'static str, text: impl Into<String>, status: u16) -> Self {
         Self { kind, text: text.into(), status }
     }
 }

@@ -10,7 +10,7 @@ fn join(world: &mut World, peer: usize, socket_id: &str, channel: &str) -> Value
     ask(world, peer, &json!({ "channel": channel, "auth": auth }))
 }
 
-fn ask(world: &mut World, peer: usize, data: &Value) -> Value {
+pub(super) fn ask(world: &mut World, peer: usize, data: &Value) -> Value {
     let text = json!({ "event": "pusher:subscribe", "data": data }).to_string();
     let frames = world.say(peer, &text);
     serde_json::from_str(&frames[0]).unwrap()
@@ -26,11 +26,11 @@ fn pair(world: &mut World) -> [usize; 2] {
     })
 }
 
-fn send(name: &str, channel: &str, data: &Value) -> String {
+pub(super) fn send(name: &str, channel: &str, data: &Value) -> String {
     json!({ "event": name, "channel": channel, "data": data }).to_string()
 }
 
-fn fault(frames: &[String]) -> (Value, String) {
+pub(super) fn fault(frames: &[String]) -> (Value, String) {
     let value: Value = serde_json::from_str(&frames[0]).unwrap();
     assert_eq!(value["event"], "pusher:error", "{value}");
     (value["data"]["code"].clone(), value["data"]["message"].as_str().unwrap().to_owned())
