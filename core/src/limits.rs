@@ -163,7 +163,8 @@ limits! {
     pub_ingress_wait "0 or 1" 0, 1, 0;
         "Lets unacked publishes wait for room (`backpressure`) instead of being shed (`drop`)."
     pub_queue_depth "jobs" 1, 1 << 16, 64;
-        "Publish jobs a tenant may always have queued, as far as the tenants with work leave room."
+        "Publish jobs a tenant may always have queued, and never more than an equal share of \
+         `pub_queue_total` between the tenants with work."
     pub_queue_total "jobs" 1, 1 << 16, 256;
         "Publish jobs queued in the shard, over all tenants."
     pub_tenant_inflight_bytes "bytes" KIB, 1 << 40, 64 * MIB;

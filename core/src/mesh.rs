@@ -11,7 +11,9 @@
 //!            `shards_agree_with_one_order`, `a_held_topic_stops_its_publishers_on_every_shard`,
 //!            `books_close_across_shards`.
 
-use crate::id::{OutletId, Ticket};
+use crate::id::{OutletId, SubId, Ticket};
+use crate::lag::Load;
+use crate::replay::Start;
 use crate::time::Instant;
 use crate::verdict::Refusal;
 use alloc::collections::VecDeque;
@@ -46,9 +48,11 @@ impl Named {
         Self { hash, bytes: u32::try_from(name.len()).unwrap_or(u32::MAX) }
     }
 
-    /// The shard that owns the topic.
+    /// The shard that owns the topic. Numbered names differ in few bits of their hash; mixed, in
+    /// all that decide.
     pub(crate) fn owner(self, shards: u32) -> u32 {
-        u32::try_from((self.hash >> 32) % u64::from(shards)).expect("less than the shards")
+        let spread = crate::rand::mix(self.hash) >> 32;
+        u32::try_from(spread % u64::from(shards)).expect("less than the shards")
     }
 
     /// The name under which a tape is played.
@@ -86,6 +90,27 @@ pub(crate) struct Head {
     pub(crate) epoch: u64,
 }
 
+/// A question of a subscription that catches up with a topic of another shard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fetch {
+    pub(crate) sub: SubId,
+    /// What it wished for; or the next record that it needs.
+    pub(crate) start: Start,
+    /// Whether it is the latter.
+    pub(crate) is_placed: bool,
+    /// The most it takes. One batch may be larger.
+    pub(crate) room: Load,
+}
+
+/// Where a subscription starts: the record that it wanted, the first that it gets, and the bytes
+/// of the topic before that one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) wanted: u64,
+    pub(crate) from: u64,
+    pub(crate) offset: u64,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
     /// To the owner: a publish. The answer is `Done`.
@@ -102,6 +127,14 @@ pub(crate) enum Body {
     Lost(Head),
     /// To the owner: so many batches and bytes were offered to their audience.
     Credit(u32, u64),
+    /// To the owner: a subscription needs batches of the past.
+    Fetch(Fetch),
+    /// From the owner: where a subscription starts.
+    Place(SubId, Place),
+    /// From the owner, for one subscription: a batch as in `Batch`.
+    Past(SubId, Carried, u64, u64),
+    /// From the owner: these were all, and where the topic is; true when nothing came after them.
+    Fetched(SubId, Head, bool),
 }
 
 /// What waits for one other shard.
@@ -122,7 +155,7 @@ impl Parcel {
     /// What it costs in memory.
     pub(crate) fn cost(&self) -> u64 {
         match &self.body {
-            Body::Forward(carried, _) | Body::Batch(carried, ..) => {
+            Body::Forward(carried, _) | Body::Batch(carried, ..) | Body::Past(_, carried, ..) => {
                 PARCEL + crate::memory::cost(carried.frame.len() as u64, carried.records)
             }
             _ => PARCEL,
@@ -141,20 +174,23 @@ impl Outbox {
         u64::from(self.plain) < depth
     }
 
+    /// Whether fewer than half of the batches it may hold are in it.
+    pub(crate) fn is_calm(&self, depth: u64) -> bool {
+        u64::from(self.plain) * 2 < depth
+    }
+
     /// Queues a batch without credit. Only when there is room.
     pub(crate) fn push_plain(&mut self, parcel: Parcel) {
         self.plain += 1;
         self.queue.push_back((parcel, true));
     }
 
-    /// A batch of a topic was lost: its head is told when the queue is empty.
+    /// A first batch of a topic was lost: its head is told when the queue is empty.
     pub(crate) fn note_lost(&mut self, topic: u32) {
-        if !self.lossy.contains(&topic) {
-            self.lossy.push(topic);
-        }
+        self.lossy.push(topic);
     }
 
-    /// A topic of which nothing is told any more.
+    /// A topic of which nothing is told any more. Cost: O(topics with losses).
     pub(crate) fn forget_lost(&mut self, topic: u32) {
         self.lossy.retain(|lossy| *lossy != topic);
     }
@@ -175,5 +211,22 @@ impl Outbox {
     #[cfg(any(test, feature = "check"))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Parcel> {
         self.queue.iter().map(|(parcel, _)| parcel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbered_names_are_spread_over_all_shards() {
+        for shards in [2_u32, 3, 4, 8, 64] {
+            let mut topics = alloc::vec![0_u32; shards as usize];
+            for number in 0..100 * shards {
+                let owner = Named::of(0, &format!("room-{number}")).owner(shards);
+                topics[owner as usize] += 1;
+            }
+            assert!(topics.iter().all(|count| (60..150).contains(count)), "{topics:?}");
+        }
     }
 }

@@ -36,7 +36,8 @@ impl Rand {
     }
 }
 
-const fn mix(mut z: u64) -> u64 {
+/// Spreads every bit of a number over all of them.
+pub(crate) const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)

@@ -65,6 +65,9 @@ pub(crate) struct Topic {
     pub(crate) interest: u64,
     /// At the owner: what shards with `block` subscriptions may be sent.
     pub(crate) credits: Vec<Credit>,
+    /// At the owner: the shards that lost a batch and were not told where the topic is, one bit
+    /// each.
+    pub(crate) lossy: u64,
     /// Elsewhere: whether the owner sends its batches.
     pub(crate) member: Member,
     /// Elsewhere: the owner was told that there are `block` subscriptions.
@@ -73,8 +76,13 @@ pub(crate) struct Topic {
     pub(crate) asked: bool,
     /// Its `block` subscriptions here.
     pub(crate) blockers: u32,
+    /// Elsewhere: subscriptions that catch up with it.
+    pub(crate) fetchers: u32,
     /// Elsewhere: subscriptions that wait for the owner's answer.
     pub(crate) pending: List<Behind>,
+    /// Elsewhere: where the topic was when its owner answered last. What was lost on the way is
+    /// older, also when nobody here has noticed it yet.
+    pub(crate) answered: u64,
     /// Elsewhere: bytes of the topic before `next`.
     pub(crate) passed: u64,
     /// Elsewhere: publishes on their way to the owner.
@@ -114,7 +122,7 @@ impl Timed<Retained> for Topic {
 }
 
 /// Bytes charged for a topic, its lane and its audience, besides its name.
-pub(crate) const TOPIC: u64 = 384;
+pub(crate) const TOPIC: u64 = 400;
 
 const _: () = assert!(size_of::<Topic>() as u64 <= TOPIC);
 
@@ -132,12 +140,15 @@ impl Topic {
             subs: 0,
             books: TopicBooks::default(),
             interest: 0,
+            lossy: 0,
             credits: Vec::new(),
             member: Member::Off,
             told_block: false,
             asked: false,
             blockers: 0,
+            fetchers: 0,
             pending: List::default(),
+            answered: 0,
             passed: 0,
             flying: Load::default(),
             owed: Load::default(),

@@ -3,7 +3,7 @@
 use crate::frame::{GAP, Item, Parser};
 use crate::line::Line;
 use sluicegate_core::client::inbox::Inbox;
-use sluicegate_core::{ConnId, OutletId, Rand, SubId, Tally};
+use sluicegate_core::{ConnId, OutletId, Rand, SubBooks, SubId, Tally};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A peer that follows a topic, over all of its connections.
@@ -35,6 +35,8 @@ pub(crate) struct Subscriber {
     pub(crate) shard: u32,
     pub(crate) phase: Phase,
     pub(crate) received: u64,
+    /// The core's books, noted before it forgets them.
+    pub(crate) books: Option<SubBooks>,
     pub(crate) inbox: Option<Box<Reader>>,
 }
 

@@ -38,8 +38,8 @@ enum Habit {
     Ci(ci::Selection),
     /// Real Pusher clients against the release server.
     Clients,
-    /// What takes hours: faults, instructions, mutants and coverage. Goes on after a failure.
-    Deep,
+    /// What takes hours: faults, instructions, models, coverage, mutants. Goes on after a failure.
+    Deep(deep::Selection),
     /// Breaks a copy of the code on purpose and demands that named tests fail.
     Faults {
         /// Only the fault whose file has this stem.
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
         Habit::Bench => bench::run(&workspace),
         Habit::Ci(selection) => ci::run(&workspace, &selection),
         Habit::Clients => clients::run(&workspace),
-        Habit::Deep => deep::run(&workspace),
+        Habit::Deep(selection) => deep::run(&workspace, &selection),
         Habit::Faults { only } => faults::run(&workspace, only.as_deref()),
         Habit::Fuzz(options) => fuzz::run(&workspace, &options),
         Habit::Instructions(options) => instructions::run(&workspace, &options),

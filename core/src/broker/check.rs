@@ -5,7 +5,8 @@ use crate::backlog::{has_half, holds};
 use crate::lag::Load;
 use crate::ledger::{Books, Broken, Tally, same, same_tally};
 use crate::mesh::{Outbox, Parcel};
-use crate::peers::{CONN, OUTLET, PAUSE_PARKED, SLOT, SUB, Stage};
+use crate::peers::{CONN, OUTLET, PAUSE_PARKED, RUN, SLOT, SUB, Stage};
+use crate::replay::ENTRY;
 use crate::schedule::Origin;
 use crate::slab::NONE;
 use crate::topic::Topic;
@@ -255,6 +256,9 @@ impl Broker {
         bytes += u64::from(self.peers.outlets.len()) * OUTLET;
         bytes += u64::from(self.peers.subs.len()) * SUB;
         bytes += self.topics.iter().map(|(_, topic)| topic.charge()).sum::<u64>();
+        bytes += self.peers.subs.iter().map(|(_, sub)| sub.gaps.len() * RUN).sum::<u64>();
+        let logs = self.topics.iter().flat_map(|(_, topic)| topic.log.iter());
+        bytes += logs.map(|_| ENTRY).sum::<u64>();
         bytes += self.mesh.outboxes.iter().flat_map(Outbox::iter).map(Parcel::cost).sum::<u64>();
         same("memory: bytes held", self.memory.bytes(), bytes)
     }
@@ -272,7 +276,7 @@ impl Broker {
         });
         same("quiescent: outlet could write", stuck.count() as u64, 0)?;
         let room = self.peers.subs.iter().filter(|(_, sub)| {
-            sub.stage == Stage::Behind && !has_half(self.load_of(sub), sub.limit)
+            sub.stage == Stage::Behind && !sub.asked && !has_half(self.load_of(sub), sub.limit)
         });
         same("quiescent: could catch up", room.count() as u64, 0)?;
         let saturated = self.band() == crate::shed::Band::Saturated;

@@ -7,8 +7,10 @@
 
 use super::{Broker, Close, Effect, Lane, Message, Offer, Pipe, Progress, Wish};
 use crate::id::{ConnId, OutletId, SubId, TenantId, TopicId};
+use crate::lag::Load;
 use crate::ledger::Tally;
-use crate::mesh::{Body, Carried, Head, Named, Parcel};
+use crate::mesh::{self, Body, Carried, Fetch, Head, Named, Parcel};
+use crate::peers::{Sub, Unplaced};
 use crate::pressure::Sample;
 use crate::replay::Start;
 use crate::time::Instant;
@@ -228,12 +230,7 @@ impl Broker {
 
     pub(super) fn tape_subscribe(&mut self, outlet: OutletId, topic: TopicId, wish: &Wish) {
         self.note(Kind::Subscribe, || {
-            let (start, first, second) = match wish.start {
-                Start::Tail => (0, 0, 0),
-                Start::Earliest => (1, 0, 0),
-                Start::Last(n) => (2, n, 0),
-                Start::At { epoch, sequence } => (3, epoch, sequence),
-            };
+            let [start, first, second] = of_start(wish.start);
             let Wish { policy, batches, bytes, .. } = *wish;
             let (outlet, topic) = (outlet.to_bits(), topic.to_bits());
             [outlet, topic, policy as u64, batches.into(), bytes, start, first, second]
@@ -242,6 +239,24 @@ impl Broker {
 
     pub(super) fn tape_receive(&mut self, from: u32, parcel: &Parcel) {
         self.note(Kind::Receive, || of_parcel(from, parcel));
+    }
+}
+
+const fn of_start(start: Start) -> [u64; 3] {
+    match start {
+        Start::Tail => [0, 0, 0],
+        Start::Earliest => [1, 0, 0],
+        Start::Last(n) => [2, n, 0],
+        Start::At { epoch, sequence } => [3, epoch, sequence],
+    }
+}
+
+fn start([tag, first, second]: [u64; 3]) -> Start {
+    match tag % 4 {
+        0 => Start::Tail,
+        1 => Start::Earliest,
+        2 => Start::Last(first),
+        _ => Start::At { epoch: first, sequence: second },
     }
 }
 
@@ -330,6 +345,26 @@ fn of_parcel(from: u32, parcel: &Parcel) -> [u64; MOST] {
             body.extend([u64::from(*batches), *bytes]);
             6
         }
+        Body::Fetch(Fetch { sub, start, is_placed, room }) => {
+            body.push(sub.to_bits());
+            body.extend(of_start(*start));
+            body.extend([u64::from(*is_placed), room.batches.into(), room.bytes]);
+            7
+        }
+        Body::Place(sub, place) => {
+            body.extend([sub.to_bits(), place.wanted, place.from, place.offset]);
+            8
+        }
+        Body::Past(sub, job, first, offset) => {
+            body.extend(of_carried(job));
+            body.extend([*first, *offset, sub.to_bits()]);
+            9
+        }
+        Body::Fetched(sub, head, is_met) => {
+            body.extend(of_head(*head));
+            body.extend([sub.to_bits(), u64::from(*is_met)]);
+            10
+        }
     };
     let Parcel { tenant, name, .. } = parcel;
     let mut numbers = [0; MOST];
@@ -349,7 +384,7 @@ fn parcel(numbers: &[u64; MOST]) -> Parcel {
     let rest = &numbers[5..];
     let head = || Head { next: rest[0], offset: rest[1], epoch: rest[2] };
     let no = |at: usize| refusal([rest[at], rest[at + 1], rest[at + 2]]);
-    let body = match numbers[4] % 7 {
+    let body = match numbers[4] % 11 {
         0 => Body::Forward(carried(rest), Ticket::from_bits(rest[6])),
         1 if rest[4] == 1 => Body::Done(Ticket::from_bits(rest[0]), Ok(rest[1])),
         1 => Body::Done(Ticket::from_bits(rest[0]), Err(no(1))),
@@ -357,7 +392,19 @@ fn parcel(numbers: &[u64; MOST]) -> Parcel {
         3 => Body::Joined(if rest[3] == 1 { Ok(head()) } else { Err(no(0)) }),
         4 => Body::Batch(carried(rest), rest[6], rest[7]),
         5 => Body::Lost(head()),
-        _ => Body::Credit(narrow(rest[0]), rest[1]),
+        6 => Body::Credit(narrow(rest[0]), rest[1]),
+        7 => Body::Fetch(Fetch {
+            sub: SubId::from_bits(rest[0]),
+            start: start([rest[1], rest[2], rest[3]]),
+            is_placed: rest[4] == 1,
+            room: Load { batches: narrow(rest[5]), bytes: rest[6] },
+        }),
+        8 => {
+            let place = mesh::Place { wanted: rest[1], from: rest[2], offset: rest[3] };
+            Body::Place(SubId::from_bits(rest[0]), place)
+        }
+        9 => Body::Past(SubId::from_bits(rest[8]), carried(rest), rest[6], rest[7]),
+        _ => Body::Fetched(SubId::from_bits(rest[3]), head(), rest[4] == 1),
     };
     let name = Named { hash: numbers[2], bytes: narrow(numbers[3]) };
     Parcel { tenant: narrow(numbers[1]), topic: name.on_tape().into(), name, body }
@@ -436,12 +483,7 @@ impl Broker {
                 done(self.send(outlet, blank(n[1]), lane))
             }
             Kind::Subscribe => {
-                let start = match n[5] % 4 {
-                    0 => Start::Tail,
-                    1 => Start::Earliest,
-                    2 => Start::Last(n[6]),
-                    _ => Start::At { epoch: n[6], sequence: n[7] },
-                };
+                let start = start([n[5], n[6], n[7]]);
                 let policies = [Policy::Block, Policy::DropNew, Policy::DropOld, Policy::Latest];
                 let policy = choose(&policies, n[2]);
                 let wish = Wish { policy, batches: narrow(n[3]), bytes: n[4], start };
@@ -479,6 +521,12 @@ impl Broker {
             let records = (1..=4096).contains(&job.records);
             records && !job.frame.is_empty() && first < 1 << 60
         };
+        // Those of a topic of another shard that have a place, but for the one that asks for it.
+        let waits = |id: SubId| {
+            let sub = self.peers.sub(id).ok().filter(|sub| sub.asked)?;
+            let placed = sub.unplaced == Unplaced::No;
+            (placed || matches!(parcel.body, Body::Place(..))).then_some(sub)
+        };
         match &parcel.body {
             Body::Forward(job, _) => fits(job, 0),
             Body::Done(flight, _) => {
@@ -493,7 +541,20 @@ impl Broker {
                 fits(job, *first) && ahead && *offset < 1 << 60
             }
             Body::Lost(head) => head.next < 1 << 60 && head.offset < 1 << 60,
-            Body::Interest { .. } | Body::Credit(..) => true,
+            Body::Interest { .. } | Body::Credit(..) | Body::Fetch(_) => true,
+            Body::Place(sub, place) => {
+                let unplaced = |sub: &Sub| sub.unplaced != Unplaced::No;
+                waits(*sub).is_some_and(unplaced) && place.from.max(place.offset) < 1 << 60
+            }
+            Body::Past(sub, job, first, offset) => {
+                let ahead = |sub: &Sub| *first >= sub.start && *offset >= sub.passed;
+                fits(job, *first) && waits(*sub).is_some_and(ahead) && *offset < 1 << 60
+            }
+            Body::Fetched(sub, head, _) => {
+                let ahead = |sub: &Sub| head.next >= sub.start && head.offset >= sub.passed;
+                let most = head.next.max(head.offset);
+                waits(*sub).is_some_and(ahead) && most < 1 << 60
+            }
         }
     }
 

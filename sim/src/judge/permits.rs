@@ -164,10 +164,12 @@ mod tests {
         let (admitted, answer) = (Fact::Admitted(PUBLISH), Fact::Committed(PUBLISH, 1));
         for facts in [&[admitted, answer][..], &[Fact::Refused(PUBLISH, WHY)]] {
             let (judge, found) = hear(facts);
-            found.and(judge.end(&[InUse::default()])).unwrap();
+            found.unwrap();
+            judge.end(&[InUse::default()]).unwrap();
         }
         let (judge, found) = hear(&[admitted, Fact::SourceLeft(0)]);
-        found.and(judge.end(&[])).unwrap();
+        found.unwrap();
+        judge.end(&[]).unwrap();
     }
 
     #[test]

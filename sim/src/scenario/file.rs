@@ -146,6 +146,8 @@ pub(super) struct Publisher {
     pub(super) client: Option<ClientKind>,
     pub(super) rate: At<Span<Count>>,
     pub(super) size: Option<At<Span<Bytes>>>,
+    #[serde(default)]
+    pub(super) oversize: bool,
     pub(super) records: Option<At<u32>>,
     pub(super) ack: Option<AckMode>,
     pub(super) from: Option<At<Amount<Nanos>>>,

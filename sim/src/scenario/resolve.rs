@@ -207,10 +207,13 @@ fn most_publishes(group: &PublisherGroup) -> u64 {
 fn finish(source: &Source<'_>, file: &file::File, story: Story) -> Checked<Story> {
     story.limits.check().map_err(|error| source.bad_file(format!("[limits]: {error}")))?;
     for (spec, group) in file.publisher.iter().zip(&story.publishers) {
-        if u64::from(group.size.1) > story.limits.max_frame_bytes {
+        if u64::from(group.size.1) > story.limits.max_frame_bytes && !spec.oversize {
             let at = spec.size.as_ref().map_or_else(|| spec.name.span(), At::span);
             let most = story.limits.max_frame_bytes;
-            let message = format!("a publish is larger than `max_frame_bytes` = {most}");
+            let message = format!(
+                "a publish is larger than `max_frame_bytes` = {most}; write `oversize = true` if \
+                 it is meant to be refused"
+            );
             return Err(source.bad(&at, message));
         }
     }

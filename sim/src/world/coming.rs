@@ -281,7 +281,7 @@ impl World<'_> {
         }
         *slot(&mut self.shards[at(shard)].subs, sub.index()) = subscriber;
         let inbox = self.inbox(group, &dice);
-        let (phase, received) = (Phase::Present, 0);
+        let (phase, received, books) = (Phase::Present, 0, None);
         let follower = this;
         self.subscribers.push(Subscriber {
             follower,
@@ -292,6 +292,7 @@ impl World<'_> {
             shard,
             phase,
             received,
+            books,
             inbox,
         });
         self.names.subscribers.push(name);

@@ -65,7 +65,8 @@ impl World<'_> {
         subscriber.phase = if why.is_some() { Phase::Closed } else { Phase::Left };
         let (shard, sub) = (subscriber.shard, subscriber.sub);
         let (group, follower) = (subscriber.group, subscriber.follower);
-        let books = self.shards[at(shard)].broker.sub_books(sub).unwrap_or_default();
+        let books = self.shards[at(shard)].broker.sub_books(sub).or(subscriber.books);
+        let books = books.unwrap_or_default();
         self.rows[group].end(&books, (why.is_some(), lost));
         self.drop_transport(number);
         if let Some(why) = why {
@@ -146,6 +147,9 @@ impl World<'_> {
         let over = self.now >= end;
         if !this.host.closed && (over || this.broker.is_flushed()) {
             this.host.closed = true;
+            for subscriber in self.subscribers.iter_mut().filter(|sub| sub.shard == shard) {
+                subscriber.books = this.broker.sub_books(subscriber.sub);
+            }
             let conns: Vec<ConnId> = this.conns.iter().filter_map(|(conn, _)| *conn).collect();
             for conn in conns {
                 // It may be closing, or be gone.

@@ -161,3 +161,195 @@ fn what_a_tenant_pushes_out_of_another_is_told_to_its_publishers() {
         assert_eq!((guest.offered, guest.shed), (100, 0), "below its guarantee");
     }
 }
+
+/// The same outcome whatever the number of shards: everything arrives, in one order.
+#[test]
+fn shards_forward_publishes_and_batches_to_each_other() {
+    let text = "[[topic]]\nname = 't'\ncount = 6\n\
+                [[publisher]]\nname = 'p'\ntopic = 't'\ncount = 12\nrate = 50\nack = 'wait'\n\
+                [[subscriber]]\nname = 's'\ntopic = 't'\ncount = 36\n";
+    for shards in [1, 2, 4] {
+        let report = outcome(&format!("{text}[limits]\nshards = {shards}")).report;
+        assert_eq!(report.books.sequenced.records, 1200, "{report}");
+        assert_eq!(report.subscribers[0].received, 36 * 200, "{report}");
+        let forwarded = report.books.forwarded;
+        assert_eq!(forwarded, report.books.received);
+        assert_eq!(forwarded.records > 0, shards > 1, "{report}");
+    }
+}
+
+#[test]
+fn a_block_on_one_shard_stops_publishers_on_all_and_drains() {
+    let text = "[[topic]]\nname = 't'\ncount = 2\n\
+                [[publisher]]\nname = 'p'\ntopic = 't'\ncount = 4\nrate = 1000\nclient = 'each'\n\
+                [[subscriber]]\nname = 'b'\ntopic = 't'\ncount = 12\npipe = 'single'\n\
+                policy = 'block'\ntakes = 1000\nstalls = [{ at = '500ms', for = '1s' }]\n\
+                [limits]\nshards = 2\nlossless = 1\npublish_inflight_bytes = '128KiB'\n";
+    let report = outcome(text).report;
+    let seen = report.publishers[0].seen;
+    assert!(report.drained && seen.held_back > 1000 && seen.shed == 0, "{report}");
+    assert_eq!(report.subscribers[0].taken, seen.offered * 6, "half of them follow each topic");
+}
+
+#[test]
+fn a_client_holds_publishes_back_at_its_window_and_at_its_queue() {
+    for (limit, stop) in [
+        ("publish_inflight_bytes = 4096", crate::fact::Stop::Window),
+        ("publish_queue_depth = 1", crate::fact::Stop::Queue),
+    ] {
+        let slow = "rate = 1000\nclient = 'each'\nbandwidth = '100KB'\nwindow = 2048";
+        let text = PEERS.replace("rate = 100", slow);
+        let report = outcome(&format!("{text}[limits]\n{limit}")).report;
+        let seen = report.publishers[0].seen;
+        assert!((180..=210).contains(&seen.offered), "what the link takes: {seen:?}");
+        assert_eq!(seen.offered + seen.held_back, 2000);
+        assert!(report.stops.iter().any(|(found, _)| *found == stop), "{:?}", report.stops);
+    }
+}
+
+#[test]
+fn an_application_takes_at_its_rate_and_its_inbox_drops_by_policy() {
+    for (policy, more) in [("drop_new", 0), ("drop_old", 0), ("latest", 0), ("block", 1)] {
+        let text = PEERS.replace("rate = 100", "rate = 1000");
+        let text = format!(
+            "{text}pipe = 'single'\npolicy = '{policy}'\ntakes = 100\n[limits]\n\
+             subscription_queue = 16\nlossless = {more}"
+        );
+        let mut story = story(&text);
+        story.end = 60_000_000_000;
+        let report = run(&story).unwrap();
+        assert_eq!(report.code(), 0, "{report}");
+        let row = &report.report.subscribers[0];
+        if more == 1 {
+            let offered = report.report.publishers[0].seen.offered;
+            assert_eq!((row.taken, row.overrun), (offered, 0), "nothing is lost under block");
+            assert!(offered < 2000, "the block has reached the publisher");
+        } else {
+            assert!((190..=220).contains(&row.taken), "{policy}: {}", row.taken);
+            assert_eq!(row.taken + row.overrun, 2000, "{policy}");
+        }
+    }
+}
+
+#[test]
+fn peers_that_come_and_go_are_counted_once_each() {
+    let text = PEERS.replace("rate = 100", "rate = 500");
+    let text = format!(
+        "{text}count = 20\njoin = '0s..500ms'\nleave = '1500ms..2s'\n\
+         outages = [{{ at = '700ms', back = '1ms..50ms' }}, \
+         {{ at = '1s', back = '1ms..50ms', half_open = true }}]"
+    );
+    let outcome = outcome(&text);
+    let row = &outcome.report.subscribers[0];
+    assert_eq!((row.connects, row.closed), (60, 0), "{outcome}");
+    assert!(row.unconfirmed > 0 && row.received + row.unconfirmed <= row.books.delivered.records);
+}
+
+#[test]
+fn a_broker_without_room_turns_newcomers_away_until_others_leave() {
+    let text = format!(
+        "{PEERS}count = 5\nleave = '1s..1100ms'\n[[subscriber]]\nname = 'late'\ncount = 5\n\
+         topic = 'news'\njoin = '500ms..600ms'\nretry = '50ms..100ms'\n[limits]\n\
+         max_connections = 6"
+    );
+    let report = outcome(&text).report;
+    let late = &report.subscribers[1];
+    assert!(late.turned_away >= 10 && late.connects == 5, "{late:?}");
+}
+
+#[test]
+fn subscriptions_on_one_connection_share_its_end() {
+    for pipe in ["pipe = 'single'\ncount = 8", "count = 4"] {
+        let text = format!(
+            "[[topic]]\nname = 't'\ncount = 4\n\
+             [[publisher]]\nname = 'p'\ntopic = 't'\ncount = 4\nrate = 100\n\
+             [[subscriber]]\nname = 's'\ntopic = 't'\nconnection = 'one'\n{pipe}\n\
+             [limits]\nmax_connections = 5\n"
+        );
+        let report = outcome(&text).report;
+        let row = &report.subscribers[0];
+        assert_eq!(row.received, u64::from(row.peers) * 200, "{pipe}: {report}");
+    }
+}
+
+#[test]
+fn a_shard_that_shuts_down_delivers_what_it_took_and_its_peers_go_elsewhere() {
+    let text = "[[topic]]\nname = 't'\ncount = 2\n\
+                [[publisher]]\nname = 'p'\ntopic = 't'\ncount = 4\nrate = 200\nack = 'now'\n\
+                retry = '10ms..50ms'\n\
+                [[subscriber]]\nname = 's'\ntopic = 't'\ncount = 12\nretry = '10ms..50ms'\n\
+                [limits]\nshards = 2\nshutdown_grace_ms = 200\n\
+                [[shutdown]]\nat = '1s'\nshard = 1\n";
+    let report = outcome(text).report;
+    assert!(report.subscribers[0].connects >= 18, "{report}");
+    assert_eq!(report.books.dropped.total().records, 0, "{report}");
+}
+
+#[test]
+fn a_slow_shard_is_late_for_its_own_peers_only() {
+    let text = "[[topic]]\nname = 'a'\n[[topic]]\nname = 'b'\n\
+                [[publisher]]\nname = 'pa'\ntopic = 'a'\nrate = 100\nshard = 0\n\
+                [[publisher]]\nname = 'pb'\ntopic = 'b'\nrate = 100\nshard = 1\n\
+                [[subscriber]]\nname = 'sa'\ntopic = 'a'\nshard = 0\n\
+                [[subscriber]]\nname = 'sb'\ntopic = 'b'\nshard = 1\n\
+                [limits]\nshards = 2\n[cpu]\nturn = '100us'\n\
+                [[slow]]\nat = '0s'\nshard = 1\ntimes = 300\n";
+    let mut story = story(text);
+    // Topics owned where their peers are, so that only the slow shard's are slow.
+    for (owner, topic) in story.topics.iter_mut().enumerate() {
+        topic.0 = name_owned_by(owner);
+    }
+    let outcome = run(&story).unwrap();
+    assert_eq!(outcome.code(), 0, "{outcome}");
+    let median = |row: usize| outcome.report.subscribers[row].latency.percentile(50).unwrap();
+    assert!(median(0) < 1_000_000 && median(1) > 4_000_000, "{outcome}");
+}
+
+/// A name of a topic that this one of two shards owns: probed, for the hash is the core's.
+fn name_owned_by(shard: usize) -> String {
+    let names = (0..64).map(|number| format!("topic-{number}"));
+    let owned = |name: &String| {
+        let text = format!(
+            "[[topic]]\nname = '{name}'\n[[publisher]]\nname = 'p'\ntopic = '{name}'\nrate = 1\n\
+             shard = {shard}\n[limits]\nshards = 2\n"
+        );
+        run(&story(&text)).unwrap().report.books.forwarded.is_zero()
+    };
+    names.into_iter().find(owned).expect("a hash spreads names over two shards")
+}
+
+#[test]
+fn ranges_are_drawn_for_each_peer_and_a_plain_run_is_the_same_run() {
+    let text = PEERS.replace("rate = 100", "count = 40\nrate = '10..1000'");
+    let text = format!("{text}count = 10\nbandwidth = '10KB..1MB'\ndelay = '0s..90ms'");
+    let mut story = story(&text);
+    let whole = run(&story).unwrap();
+    let offered = whole.report.publishers[0].seen.offered;
+    assert!((20_000..60_000).contains(&offered), "near the middle of the range: {offered}");
+    story.plain = true;
+    let plain = run(&story).unwrap();
+    assert_eq!(plain.report.tape, whole.report.tape);
+}
+
+#[test]
+fn one_stalled_peer_or_a_hundred_change_nobody_elses_trace() {
+    let text = format!(
+        "{PEERS}count = 5\n[[subscriber]]\nname = 'sleeper'\ntopic = 'news'\nbuffer = '8KiB'\n\
+         stalls = [{{ at = '100ms' }}]\n[limits]\nhigh_water_bytes = '8KiB'\n[expect]\n\
+         isolation = true"
+    );
+    let mut story = story(&text.replace("rate = 100", "rate = 500"));
+    let traces = |story: &Story| {
+        let ran = crate::world::run(story, true).unwrap();
+        let dropped = ran.report.subscribers[1].books.dropped.records;
+        assert!(dropped > 0, "the stalled must have lost something");
+        let others = ran.traces.into_iter().filter(|(name, _)| name.starts_with("reader"));
+        others.collect::<crate::judge::isolation::Traces>()
+    };
+    let one = traces(&story);
+    story.subscribers[1].count = 100;
+    let hundred = traces(&story);
+    assert_eq!(one.len(), 5);
+    assert!(one.values().all(|trace| trace.len() == 1000));
+    assert_eq!(one, hundred);
+}

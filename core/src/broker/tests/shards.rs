@@ -3,21 +3,14 @@
 
 use super::*;
 use crate::Parcel;
+use crate::model::{self, count};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use proptest::prelude::*;
-use std::cell::RefCell;
-use std::{println, thread_local};
 
 const SHARDS: usize = 3;
+/// Records that no log loses here.
+const KEPT: u64 = 1 << 20;
 const TOPICS: [&str; 4] = ["a", "b", "c", "d"];
-
-thread_local! {
-    static TALLY: RefCell<BTreeMap<&'static str, u64>> = const { RefCell::new(BTreeMap::new()) };
-}
-
-fn count(what: &'static str) {
-    TALLY.with_borrow_mut(|tally| *tally.entry(what).or_default() += 1);
-}
 
 struct Peer {
     conn: ConnId,
@@ -73,11 +66,16 @@ impl Cluster {
     }
 
     fn join(&mut self, shard: usize, topic: usize, policy: Policy) -> usize {
+        self.join_from(shard, topic, policy, Start::Tail)
+    }
+
+    fn join_from(&mut self, shard: usize, topic: usize, policy: Policy, from: Start) -> usize {
         let id = self.topic(shard, topic);
         let Shard { broker, tenant, peers, .. } = &mut self.shards[shard];
         let conn = broker.open(*tenant).unwrap();
         let outlet = broker.outlet(conn, Pipe::Single).unwrap();
-        let sub = broker.subscribe(outlet, id, Wish::policy(policy)).unwrap();
+        let wish = Wish { start: from, ..Wish::policy(policy) };
+        let sub = broker.subscribe(outlet, id, wish).unwrap();
         let start = broker.start_of(sub);
         let (received, lost) = (Vec::new(), BTreeSet::new());
         peers.push(Peer { conn, outlet, sub, topic, policy, reads: true, start, received, lost });
@@ -273,7 +271,7 @@ impl Cluster {
             let books = shard.broker.sub_books(peer.sub).unwrap();
             assert_eq!(books.delivered.records, seqs.len() as u64);
             assert_eq!(books.dropped.records, peer.lost.len() as u64);
-            if peer.policy == Policy::Block {
+            if peer.policy == Policy::Block && shard.broker.limits().retention_records == KEPT {
                 assert!(peer.lost.is_empty(), "nothing is lost under block: {:?}", peer.lost);
             }
             let due: BTreeSet<u64> = (start..next).collect();
@@ -302,7 +300,7 @@ fn owner_and_other(topic: usize) -> (usize, usize) {
 }
 
 fn lossless() -> Limits {
-    Limits { lossless: 1, subscription_batches: 4, retention_records: 1 << 20, ..Limits::default() }
+    Limits { lossless: 1, subscription_batches: 4, retention_records: KEPT, ..Limits::default() }
 }
 
 #[test]
@@ -359,6 +357,71 @@ fn a_held_topic_stops_its_publishers_on_every_shard() {
 }
 
 #[test]
+fn batches_of_a_topic_pass_publishes_to_it_that_wait_for_credit() {
+    let limits = Limits { mesh_depth: 3, ..lossless() };
+    let mut cluster = Cluster::new(&limits, 1_000);
+    let (owner, other) = owner_and_other(0);
+    cluster.join(other, 0, Policy::DropNew);
+    cluster.barrier();
+    for _ in 0..3 {
+        let _ = cluster.publish(owner, 0, 100, None);
+    }
+    for _ in 0..70 {
+        let _ = cluster.publish(other, 0, 100, None);
+    }
+    assert_eq!(cluster.shards[other].broker.jobs().0, 6, "the credit is spent");
+    cluster.heal();
+}
+
+#[test]
+fn the_slot_of_a_publish_that_went_to_its_owner_goes_to_a_parked_one() {
+    let limits = Limits { pub_queue_total: 2, ..lossless() };
+    let mut cluster = Cluster::new(&limits, 1_000);
+    let (_, other) = owner_and_other(0);
+    let topic = cluster.topic(other, 0);
+    let Shard { broker, source, .. } = &mut cluster.shards[other];
+    for expected in [(1, 0), (2, 0), (2, 1)] {
+        let frame = Bytes::from_static(b"........");
+        let message = Message { frame, records: 1, ack: Ack::None, except: None };
+        let _ = broker.publish(*source, topic, message);
+        assert_eq!(broker.jobs(), expected);
+    }
+    let _ = broker.step(100);
+    assert_eq!(broker.jobs(), (0, 0), "nothing is held by anybody");
+    assert_eq!(broker.ledger().forwarded.records, 3);
+}
+
+#[test]
+fn publishes_without_credit_do_not_hold_up_what_comes_back() {
+    let mut cluster = Cluster::new(&lossless(), 10_000);
+    let (_, other) = owner_and_other(0);
+    cluster.join(other, 0, Policy::Block);
+    cluster.barrier();
+    for _ in 0..200 {
+        let _ = cluster.publish(other, 0, 100, None);
+    }
+    cluster.heal();
+    assert_eq!(cluster.shards[other].peers[0].received.len(), 200);
+}
+
+#[test]
+fn a_forwarded_publish_makes_room_for_a_parked_one() {
+    let limits = Limits { pub_queue_total: 1, pub_queue_depth: 1, ..lossless() };
+    let mut cluster = Cluster::new(&limits, 10_000);
+    let (owner, other) = owner_and_other(0);
+    for _ in 0..64 + 2 {
+        let _ = cluster.publish(other, 0, 100, None);
+    }
+    assert_eq!(cluster.shards[other].broker.jobs(), (1, 1), "64 are on their way");
+    cluster.carry(other, owner);
+    cluster.carry(owner, other);
+    let broker = &cluster.shards[other].broker;
+    assert_eq!(broker.jobs(), (1, 0), "an answer let the queued one go, and the parked one in");
+    broker.check_quiescent().unwrap();
+    cluster.heal();
+}
+
+#[test]
 fn a_full_queue_loses_the_batch_and_says_where_the_topic_is() {
     let limits = Limits { mesh_depth: 2, ..lossless() };
     let mut cluster = Cluster::new(&limits, 1);
@@ -373,6 +436,55 @@ fn a_full_queue_loses_the_batch_and_says_where_the_topic_is() {
     assert_eq!((peer.received.len(), peer.lost.len()), (3, 7), "one on the wire, two in the queue");
     let dropped = &cluster.shards[other].broker.ledger().dropped;
     assert_eq!(dropped.get(Place::Mesh, Reason::MeshFull), Tally { records: 7, bytes: 700 });
+}
+
+#[test]
+fn who_joins_under_block_after_a_loss_that_nobody_has_noticed_yet_loses_nothing() {
+    let limits = Limits { mesh_depth: 2, ..lossless() };
+    let mut cluster = Cluster::new(&limits, 1);
+    let (owner, other) = owner_and_other(0);
+    cluster.join(other, 0, Policy::DropNew);
+    cluster.barrier();
+    for _ in 0..10 {
+        let _ = cluster.publish(owner, 0, 100, None);
+    }
+    cluster.join(other, 0, Policy::Block);
+    cluster.carry(other, owner);
+    for _ in 0..4 {
+        assert!(cluster.carry(owner, other), "three batches, and the answer");
+    }
+    let late = cluster.join(other, 0, Policy::Block);
+    let _ = cluster.publish(owner, 0, 100, None);
+    cluster.heal();
+    let peers = &cluster.shards[other].peers;
+    assert_eq!(peers[0].lost.len(), 7);
+    assert_eq!((peers[late].start, peers[late].received.len()), (Some(11), 1));
+}
+
+#[test]
+fn a_saturated_shard_returns_no_credit() {
+    let limits = Limits { memory_budget: 3 << 20, band_dwell_ms: 0, ..lossless() };
+    let mut cluster = Cluster::new(&limits, 100);
+    let (owner, other) = owner_and_other(0);
+    cluster.join(other, 0, Policy::Block);
+    cluster.barrier();
+    let credit = |cluster: &Cluster| {
+        let Shard { broker, tenant, .. } = &cluster.shards[owner];
+        let topic = broker.find_topic(*tenant, TOPICS[0]).unwrap();
+        broker.topics[topic.index].credits[0].batches
+    };
+    let whole = credit(&cluster);
+    for (unfinished, due) in [(0, whole), (3 << 20, whole - 1), (0, whole)] {
+        let Shard { broker, source, .. } = &mut cluster.shards[other];
+        broker.reassembly(*source, unfinished).unwrap();
+        if unfinished > 0 || due == credit(&cluster) {
+            let _ = cluster.publish(owner, 0, 100, None);
+        }
+        cluster.settle(other);
+        cluster.barrier();
+        assert_eq!(credit(&cluster), due, "{unfinished} bytes unfinished");
+    }
+    cluster.heal();
 }
 
 #[test]
@@ -413,7 +525,7 @@ fn an_owner_without_room_for_the_topic_refuses() {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Join(usize, usize, bool),
+    Join(usize, usize, bool, Start),
     Leave(usize, usize),
     Publish(usize, usize, u16),
     Read(usize, usize, bool),
@@ -425,7 +537,8 @@ fn op() -> impl Strategy<Value = Op> {
     let topic = || 0..TOPICS.len();
     let size = prop_oneof![8..40_u16, 20_000..60_000_u16];
     prop_oneof![
-        2 => (shard(), topic(), any::<bool>()).prop_map(|(s, t, block)| Op::Join(s, t, block)),
+        2 => (shard(), topic(), any::<bool>(), start())
+            .prop_map(|(s, t, block, start)| Op::Join(s, t, block, start)),
         1 => (shard(), any::<usize>()).prop_map(|(s, at)| Op::Leave(s, at)),
         12 => (shard(), topic(), size).prop_map(|(s, t, size)| Op::Publish(s, t, size)),
         3 => (shard(), any::<usize>(), any::<bool>()).prop_map(|(s, at, on)| Op::Read(s, at, on)),
@@ -433,13 +546,21 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+fn start() -> impl Strategy<Value = Start> {
+    prop_oneof![
+        2 => Just(Start::Tail),
+        1 => Just(Start::Earliest),
+        1 => (0..20_u64).prop_map(Start::Last),
+    ]
+}
+
 fn run(limits: &Limits, wire: usize, operations: &[Op]) {
     let mut cluster = Cluster::new(limits, wire);
     for op in operations {
         match *op {
-            Op::Join(shard, topic, block) => {
+            Op::Join(shard, topic, block, start) => {
                 let policy = if block { Policy::Block } else { Policy::DropNew };
-                cluster.join(shard, topic, policy);
+                cluster.join_from(shard, topic, policy, start);
             }
             Op::Leave(shard, at) => cluster.leave(shard, at),
             Op::Publish(shard, topic, size) => {
@@ -467,6 +588,9 @@ fn run(limits: &Limits, wire: usize, operations: &[Op]) {
     if !cluster.sum(|books| books.dropped.get(Place::Mesh, Reason::MeshFull)).is_zero() {
         count("lost in the mesh");
     }
+    if !cluster.sum(|books| books.dropped.get(Place::Backlog, Reason::Retention)).is_zero() {
+        count("lost by retention");
+    }
     if !cluster.sum(|books| books.dropped.get(Place::Backlog, Reason::DropNew)).is_zero() {
         count("dropped at a full queue");
     }
@@ -474,35 +598,29 @@ fn run(limits: &Limits, wire: usize, operations: &[Op]) {
 
 #[test]
 fn books_close_across_shards() {
-    let config = ProptestConfig { cases: 300, ..ProptestConfig::with_source_file(file!()) };
-    let mut runner = proptest::test_runner::TestRunner::new(config);
     let operations = proptest::collection::vec(op(), 1..250);
-    let setting = (operations, 1..40_u64, 1..20_usize);
-    let result = runner.run(&setting, |(operations, depth, wire)| {
+    let setting = (operations, 1..40_u64, 1..20_usize, prop_oneof![1..6_u64, Just(KEPT)]);
+    model::run(model::cases(file!(), 300), &setting, REACHED, |(operations, depth, wire, kept)| {
         let limits = Limits {
             mesh_depth: depth,
+            retention_records: kept,
             max_frame_bytes: 64 << 10,
             pub_conn_inflight_bytes: 256 << 10,
             ..lossless()
         };
         run(&limits, wire, &operations);
-        Ok(())
     });
-    if let Err(failure) = result {
-        panic!("{failure}");
-    }
-    let reached = TALLY.with_borrow(Clone::clone);
-    println!("{reached:#?}");
-    for what in [
-        "a source is paused",
-        "dropped at a full queue",
-        "joined by the owner's answer",
-        "lost in the mesh",
-        "published on another shard",
-    ] {
-        assert!(reached.contains_key(what), "never reached: {what}");
-    }
 }
+
+/// What a run must come by.
+const REACHED: &[&str] = &[
+    "a source is paused",
+    "dropped at a full queue",
+    "joined by the owner's answer",
+    "lost by retention",
+    "lost in the mesh",
+    "published on another shard",
+];
 
 #[test]
 fn what_a_shard_wants_is_told_once_while_nobody_answers() {
@@ -547,4 +665,142 @@ fn the_end_of_the_grace_books_what_was_lost_between_shards() {
     let Shard { broker, peers, .. } = &cluster.shards[other];
     let books = broker.sub_books(peers[second].sub).unwrap();
     assert_eq!(books.expected.records, 4, "two that came, and two that were lost");
+}
+
+#[test]
+fn the_end_of_the_grace_ends_what_came_from_other_shards() {
+    let limits = Limits { shutdown_grace_ms: 0, ..lossless() };
+    let mut cluster = Cluster::new(&limits, 100);
+    let (owner, other) = owner_and_other(0);
+    let far = cluster.join(other, 0, Policy::Block);
+    cluster.barrier();
+    cluster.read(other, far, false);
+    cluster.wire = 0;
+    for _ in 0..6 {
+        let _ = cluster.publish(owner, 0, 100, None);
+        let _ = cluster.publish(other, 0, 100, None);
+    }
+    let [from, to] = [owner, other].map(|shard| u32::try_from(shard).unwrap());
+    while let Some(parcel) = cluster.shards[owner].broker.poll_parcel(to) {
+        cluster.shards[other].broker.receive(from, parcel);
+    }
+    while let Some(parcel) = cluster.shards[other].broker.poll_parcel(from) {
+        cluster.shards[owner].broker.receive(to, parcel);
+    }
+    for shard in [owner, other] {
+        cluster.shards[shard].broker.shutdown();
+        cluster.shards[shard].broker.advance(Instant::from_millis(1));
+        cluster.check(shard);
+    }
+    let books = cluster.shards[owner].broker.ledger();
+    assert_eq!(books.evicted.get(Place::Schedule, Reason::Shutdown).records, 6, "answered no");
+    let books = cluster.shards[other].broker.ledger();
+    assert_eq!(books.dropped.get(Place::Egress, Reason::Shutdown).records, 6);
+    cluster.wire = 100;
+    cluster.send(owner);
+    cluster.barrier();
+    for shard in [owner, other] {
+        assert!(cluster.shards[shard].broker.is_flushed(), "shard {shard}");
+    }
+}
+
+#[test]
+fn a_full_queue_between_shards_saturates_until_it_was_calm_for_a_while() {
+    let limits = Limits { mesh_depth: 4, ..lossless() };
+    let mut cluster = Cluster::new(&limits, 100);
+    let (owner, other) = owner_and_other(0);
+    cluster.join(other, 0, Policy::DropNew);
+    cluster.barrier();
+    cluster.wire = 0;
+    let to = u32::try_from(other).unwrap();
+    let at = |cluster: &mut Cluster, ms| {
+        let broker = &mut cluster.shards[owner].broker;
+        broker.advance(Instant::from_millis(ms));
+        broker.is_saturated()
+    };
+    for full in [false, false, false, false, true] {
+        let _ = cluster.publish(owner, 0, 100, None);
+        assert_eq!(at(&mut cluster, 10), full);
+    }
+    let _ = [(); 2].map(|()| cluster.shards[owner].broker.poll_parcel(to).unwrap());
+    assert!(at(&mut cluster, 200), "half full");
+    let _ = cluster.shards[owner].broker.poll_parcel(to).unwrap();
+    let deadline = cluster.shards[owner].broker.next_deadline();
+    assert_eq!(deadline, Some(Instant::from_millis(300)));
+    assert!(at(&mut cluster, 299));
+    let _ = cluster.publish(owner, 0, 100, None);
+    assert!(at(&mut cluster, 300), "half full again");
+    let _ = cluster.shards[owner].broker.poll_parcel(to).unwrap();
+    assert!(at(&mut cluster, 399));
+    assert!(!at(&mut cluster, 400));
+}
+
+/// A shard that has nobody there, one that has, and the owner itself.
+#[test]
+fn a_start_in_the_past_is_the_same_on_every_shard() {
+    let mut cluster = Cluster::new(&Limits { retention_records: 12, ..lossless() }, 100);
+    let (owner, other) = owner_and_other(0);
+    let far = (owner + 2) % SHARDS;
+    cluster.join(other, 0, Policy::DropNew);
+    cluster.barrier();
+    for _ in 0..20 {
+        let _ = cluster.publish(other, 0, 100, None);
+        cluster.barrier();
+    }
+    let epoch = {
+        let id = cluster.topic(owner, 0);
+        cluster.shards[owner].broker.epoch(id).unwrap()
+    };
+    let starts = [
+        (Start::Earliest, 9),
+        (Start::Last(3), 18),
+        (Start::At { epoch, sequence: 15 }, 15),
+        (Start::At { epoch, sequence: 4 }, 9),
+        (Start::At { epoch: !epoch, sequence: 15 }, 9),
+        (Start::At { epoch, sequence: 100 }, 21),
+    ];
+    for (from, first) in starts {
+        for shard in [owner, other, far] {
+            let at = cluster.join_from(shard, 0, Policy::DropNew, from);
+            cluster.barrier();
+            let peer = &cluster.shards[shard].peers[at];
+            assert_eq!(peer.start, Some(first), "{from:?} on shard {shard}");
+            let seqs: Vec<u64> = peer.received.iter().map(|n| cluster.order[n]).collect();
+            assert_eq!(seqs, (first..21).collect::<Vec<u64>>(), "{from:?} on shard {shard}");
+            let gone: Vec<u64> = peer.lost.iter().copied().collect();
+            let wanted = match from {
+                Start::At { epoch: of, .. } if of != epoch => 1,
+                Start::At { sequence, .. } => sequence.min(first),
+                _ => first,
+            };
+            assert_eq!(gone, (wanted..first).collect::<Vec<u64>>(), "{from:?} on shard {shard}");
+            cluster.leave(shard, at);
+            cluster.barrier();
+        }
+    }
+}
+
+#[test]
+fn whoever_joins_in_the_middle_of_a_loss_learns_of_the_rest() {
+    let mut cluster = Cluster::new(&Limits { mesh_depth: 1, ..lossless() }, 100);
+    let (owner, other) = owner_and_other(0);
+    cluster.join(other, 0, Policy::DropNew);
+    cluster.barrier();
+    cluster.wire = 0;
+    let [from, to] = [owner, other].map(|shard| u32::try_from(shard).unwrap());
+    for _ in 0..4 {
+        let _ = cluster.publish(owner, 0, 100, None);
+    }
+    let late = cluster.join_from(other, 0, Policy::DropNew, Start::Last(1));
+    let fetch = cluster.shards[other].broker.poll_parcel(from).expect("it asks");
+    cluster.shards[owner].broker.receive(to, fetch);
+    for _ in 0..4 {
+        let _ = cluster.publish(owner, 0, 100, None);
+    }
+    cluster.wire = 100;
+    cluster.send(owner);
+    cluster.heal();
+    let peer = &cluster.shards[other].peers[late];
+    let lost: Vec<u64> = peer.lost.iter().copied().collect();
+    assert_eq!((peer.start, peer.received.len(), lost), (Some(4), 1, [5, 6, 7, 8].to_vec()));
 }

@@ -21,11 +21,7 @@ impl Slow {
             codel_interval_ms: 100,
             ..Limits::default()
         };
-        let mut bench = Bench::new(limits);
-        let (source, _) = bench.peer(Pipe::Shared);
-        let (_, outlet) = bench.peer(pipe);
-        let topic = bench.topic("t");
-        let sub = bench.broker.subscribe(outlet, topic, Wish::policy(policy)).unwrap();
+        let (bench, (source, topic), outlet, sub) = one_subscriber(limits, pipe, policy);
         Self { bench, source, topic, outlet, sub }
     }
 
@@ -96,4 +92,58 @@ fn the_last_batch_of_a_subscription_stays_and_block_loses_nothing() {
         slow.run(1_000, 50);
         assert_eq!(slow.stale(), stale, "{policy:?}");
     }
+}
+
+#[test]
+fn a_batch_is_sampled_once_however_often_it_is_offered() {
+    let mut slow = Slow::new(Pipe::Shared, Policy::DropOld);
+    for _ in 0..3 {
+        let _ = slow.bench.publish(slow.source, slow.topic, 100);
+    }
+    slow.bench.run(|_| 10);
+    let codel = |slow: &Slow| slow.bench.broker.peers.outlets[slow.outlet.index].codel;
+    let first = codel(&slow);
+    for attempt in 0..40 {
+        slow.bench.wait(10);
+        let before = codel(&slow);
+        slow.bench.broker.writable(slow.outlet);
+        slow.bench.run(|_| 1);
+        assert!(attempt == 0 || codel(&slow) == before, "attempt {attempt}");
+    }
+    assert_ne!(codel(&slow), first, "the batch behind the one in mid-write was sampled");
+}
+
+#[test]
+fn a_host_that_waits_presses_an_outlet_too() {
+    let mut slow = Slow::new(Pipe::Shared, Policy::DropOld);
+    let _ = slow.bench.publish(slow.source, slow.topic, 100);
+    let _ = slow.bench.broker.step(1);
+    let Some(Effect::Write(offer)) = slow.bench.broker.poll() else { panic!("it is ready") };
+    let pressed = |slow: &Slow| slow.bench.broker.peers.outlets[slow.outlet.index].pressed;
+    assert!(!pressed(&slow));
+    slow.bench.broker.refused(slow.outlet);
+    assert!(pressed(&slow));
+    slow.bench.broker.writable(slow.outlet);
+    slow.bench.broker.sent(offer, offer.bytes);
+    assert!(!pressed(&slow), "its queue is empty");
+}
+
+#[test]
+fn a_peer_that_caught_up_is_not_blamed_for_a_slow_shard() {
+    let mut slow = Slow::new(Pipe::Shared, Policy::DropOld);
+    slow.run(50, 10);
+    slow.bench.broker.writable(slow.outlet);
+    slow.bench.run(|_| ALL);
+    // From here on it takes all that it is offered, which is less than what is published.
+    for _ in 0..60 {
+        slow.bench.wait(10);
+        for _ in 0..20 {
+            let _ = slow.bench.publish(slow.source, slow.topic, 100);
+        }
+        while slow.bench.broker.step(1_000) == Progress::More {}
+        let Some(Effect::Write(offer)) = slow.bench.broker.poll() else { panic!("all is queued") };
+        slow.bench.broker.sent(offer, offer.bytes);
+    }
+    assert!(slow.bench.broker.backlog(slow.outlet).unwrap().batches > 200);
+    assert_eq!(slow.stale(), 0);
 }
