@@ -340,7 +340,7 @@ fn one_stalled_peer_or_a_hundred_change_nobody_elses_trace() {
     );
     let mut story = story(&text.replace("rate = 100", "rate = 500"));
     let traces = |story: &Story| {
-        let ran = crate::world::run(story, true).unwrap();
+        let ran = crate::world::run(story, true, crate::Watch::default()).unwrap();
         let dropped = ran.report.subscribers[1].books.dropped.records;
         assert!(dropped > 0, "the stalled must have lost something");
         let others = ran.traces.into_iter().filter(|(name, _)| name.starts_with("reader"));
