@@ -291,6 +291,12 @@ mod tests {
             "`pub_conn_inflight_bytes` is 2048, but `max_frame_bytes` needs it to be at least \
              16842752"
         );
+        limits = Limits { codel_target_ms: 100, ..Limits::default() };
+        assert_eq!(
+            limits.check().unwrap_err().to_string(),
+            "`codel_interval_ms` is 100, but `codel_target_ms` needs it to be at least 101"
+        );
+        assert_eq!((limits.get("codel_target_ms"), limits.get("nosuch")), (Some(100), None));
         limits.offer_batches = 0;
         assert_eq!(
             limits.check().unwrap_err().to_string(),

@@ -40,6 +40,8 @@ pub struct Run {
     pub ended: Ended,
     /// How long it took, in nanoseconds. Not part of the world.
     pub wall: u64,
+    /// How much of that its thread was on a CPU, where the system says so.
+    pub cpu: Option<u64>,
 }
 
 impl Run {
@@ -137,9 +139,10 @@ impl Worker<'_> {
 
 /// Runs one job; what fails in it does not fail us.
 fn one(job: Job, run: impl FnOnce(&Story) -> Result<Outcome, String>) -> Run {
-    let start = now();
+    let (start, before) = (now(), on_cpu());
     let outcome = catch_unwind(AssertUnwindSafe(|| run(&job.story)));
     let wall = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let cpu = on_cpu().zip(before).map(|(after, before)| after - before);
     let ended = match outcome {
         Ok(Ok(outcome)) => Ended::Ran(Box::new(outcome)),
         Ok(Err(message)) => Ended::Refused(message),
@@ -149,7 +152,13 @@ fn one(job: Job, run: impl FnOnce(&Story) -> Result<Outcome, String>) -> Run {
             Ended::Crashed(text.unwrap_or("it said nothing").to_owned())
         }
     };
-    Run { job, ended, wall }
+    Run { job, ended, wall, cpu }
+}
+
+/// How long this thread has been on a CPU, in nanoseconds, as Linux counts it.
+fn on_cpu() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_whitespace().next()?.parse().ok()
 }
 
 /// The virtual time that has passed, of all that will pass until the publishers stop.

@@ -360,6 +360,7 @@ fn a_wait_ends_at_its_deadline_and_with_its_source() {
     let _ = bench.publish(a, topic, 1);
     let Verdict::Parked(ticket) = bench.publish_as(b, topic, 1, Ack::Wait) else { panic!() };
     assert!(matches!(bench.publish(c, topic, 1), Verdict::Parked(_)));
+    assert_eq!(bench.broker.next_deadline(), Some(Instant::from_millis(2_000)));
     bench.wait(1_999);
     assert_eq!(bench.broker.jobs(), (1, 2));
     bench.wait(1);

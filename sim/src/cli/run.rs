@@ -25,6 +25,9 @@ pub(crate) struct Options {
     /// Print one JSON document per line and story instead of tables.
     #[arg(long)]
     json: bool,
+    /// Let the judges recount everything at barriers only, once per virtual second: faster.
+    #[arg(long)]
+    plain: bool,
     /// Write a report with pictures: one HTML file that needs nothing else.
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
@@ -89,6 +92,7 @@ fn asked(options: &Options) -> Result<Vec<Job>, String> {
     if let Some(variant) = &options.variant {
         only(&mut jobs, variant)?;
     }
+    jobs.iter_mut().for_each(|job| job.story.plain = options.plain);
     let Some(Seeds { first, last }) = options.seed else { return Ok(jobs) };
     let seeded = jobs.iter().flat_map(|job| {
         (first..=last).map(|seed| {
@@ -156,6 +160,12 @@ fn document(run: &Run) -> serde_json::Value {
             json!({ "name": run.job.story.name(), "seed": run.job.story.seed, "failure": what })
         }
     };
+    let delivered = document["books"]["delivered"]["records"].as_u64();
+    if let Some((delivered, cpu)) = delivered.zip(run.cpu) {
+        let rate = u128::from(delivered) * 1_000_000_000 / u128::from(cpu.max(1));
+        document["cpu_ns"] = json!(cpu);
+        document["deliveries_per_cpu_second"] = json!(u64::try_from(rate).unwrap_or(u64::MAX));
+    }
     document["exit"] = json!(run.code());
     document["command"] = json!(run.job.story.command());
     document

@@ -23,7 +23,12 @@ topic = "news"
     );
     let story = scenario::read("</script>.toml", &text).unwrap().remove(0);
     let outcome = watch(&story, Watch { series: true, clock: None }).unwrap();
-    Run { job: Job { story, text: text.into() }, ended: Ended::Ran(Box::new(outcome)), wall: 1 }
+    Run {
+        job: Job { story, text: text.into() },
+        ended: Ended::Ran(Box::new(outcome)),
+        wall: 1,
+        cpu: None,
+    }
 }
 
 /// What stands between the opening tag of the data and the next closing tag.
@@ -82,7 +87,8 @@ fn the_page_has_the_chain_the_judges_and_every_expectation() {
     let story = scenario::read("scenarios/slow-subscriber.toml", text).unwrap().remove(0);
     let outcome = watch(&story, Watch { series: true, clock: None }).unwrap();
     let job = Job { story, text: text.into() };
-    let document = document(&[Run { job, ended: Ended::Ran(Box::new(outcome)), wall: 1 }]);
+    let document =
+        document(&[Run { job, ended: Ended::Ran(Box::new(outcome)), wall: 1, cpu: None }]);
     let run = &document["runs"][0];
     let marks: Vec<&str> =
         run["chain"].as_array().unwrap().iter().map(|c| c["mark"].as_str().unwrap()).collect();

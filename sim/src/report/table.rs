@@ -17,6 +17,7 @@ impl fmt::Display for Report {
         writeln!(f)?;
         self.publisher_rows(f)?;
         self.subscriber_rows(f)?;
+        self.presence(f)?;
         self.identities(f)?;
         let books = &self.books;
         let tables = [
@@ -26,6 +27,7 @@ impl fmt::Display for Report {
             ("dropped", &books.dropped),
         ];
         tables.into_iter().try_for_each(|(kind, table)| cells(f, kind, table))?;
+        self.stop_rows(f)?;
         self.peak_rows(f)?;
         self.memory(f)?;
         let Self { seed, tape, facts, .. } = self;
@@ -59,6 +61,44 @@ impl Report {
                 cells.push(format!("{closed} closed"));
             }
             row(f, &cells)?;
+        }
+        writeln!(f)
+    }
+
+    /// Who came more than once, was turned away, or left something; and applications.
+    fn presence(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut any = false;
+        for row in &self.subscribers {
+            let again = row.connects.saturating_sub(row.peers.into());
+            let counts = [
+                (again, "came again"),
+                (row.turned_away, "turned away"),
+                (row.unconfirmed, "records unconfirmed"),
+                (row.taken, "records taken"),
+                (row.overrun, "dropped by inboxes"),
+            ];
+            any |= counts_of(f, &row.name, &counts)?;
+        }
+        for PublisherRow { name, peers, seen } in &self.publishers {
+            let again = seen.connects.saturating_sub((*peers).into());
+            let counts = [(again, "came again"), (seen.turned_away, "turned away")];
+            any |= counts_of(f, name, &counts)?;
+        }
+        if any { writeln!(f) } else { Ok(()) }
+    }
+
+    /// Places that were full, and how fair the tenants were served.
+    fn stop_rows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(index) = self.fairness {
+            writeln!(f, "fairness of tenants {}", Thousandths::show(index))?;
+            writeln!(f)?;
+        }
+        if self.stops.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "full for the first time")?;
+        for (stop, at) in &self.stops {
+            writeln!(f, "  {:<24}{:>14}", stop.name(), Nanos::show(*at))?;
         }
         writeln!(f)
     }
@@ -156,6 +196,21 @@ fn row(f: &mut fmt::Formatter<'_>, cells: &[String]) -> fmt::Result {
     write!(f, "{name:<16}")?;
     rest.iter().try_for_each(|cell| write!(f, "{cell:>11}"))?;
     writeln!(f)
+}
+
+/// The counts of a group that are not zero, on one line. Whether there are any.
+fn counts_of(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    counts: &[(u64, &str)],
+) -> Result<bool, fmt::Error> {
+    let found = counts.iter().filter(|(count, _)| *count > 0);
+    let found: Vec<String> = found.map(|(count, what)| format!("{count} {what}")).collect();
+    if found.is_empty() {
+        return Ok(false);
+    }
+    writeln!(f, "{name}: {}", found.join(", "))?;
+    Ok(true)
 }
 
 /// One line per place and reason, with a bar.

@@ -13,8 +13,12 @@ use crate::report::{self, Moment, Report, SubscriberRow};
 use crate::sink::Phase;
 use sluicegate_core::{Books, Pipe, Policy, Tally, pool};
 
-/// Everything is recounted after each of this many first turns of a shard.
+/// Everything is recounted after each of this many first turns of a shard, if that is not more
+/// than so many things.
 const ALWAYS: u64 = 200;
+const SMALL: u64 = 20_000;
+/// So many subscriptions are looked up in the time that one thing is recounted.
+const LOOKUPS: u64 = 16;
 /// After those, so many facts are taken for each thing that is recounted.
 const SPARING: u64 = 4;
 /// Between two barriers of a plain run, in nanoseconds.
@@ -118,9 +122,12 @@ impl World<'_> {
         let books = self.shards[at(shard)].broker.ledger();
         let size = (self.subscribers.len() + self.publishers.len()) as u64;
         let size = size + books.lag.records + books.queued.records;
+        // Of each topic its subscriptions are looked up among all.
+        let size = size + (self.story.topics.len() * self.subscribers.len()) as u64 / LOOKUPS;
         let host = &mut self.shards[at(shard)].host;
         host.turns += 1;
-        if self.log.facts() < self.recounted + size * SPARING && host.turns > ALWAYS {
+        let always = host.turns <= ALWAYS && size <= SMALL;
+        if self.log.facts() < self.recounted + size * SPARING && !always {
             return Ok(());
         }
         self.recounted = self.log.facts();

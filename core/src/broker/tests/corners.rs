@@ -346,3 +346,27 @@ fn a_band_drops_at_refusing_outlets_also_where_batches_are_retained() {
         assert!(lost >= 3, "{retained} retained: {lost}, {dropped:?}");
     }
 }
+
+#[test]
+fn a_fan_out_that_is_cut_short_passes_over_who_is_not_in_its_audience() {
+    let mut bench = Bench::new(Limits { shutdown_grace_ms: 0, ..Limits::default() });
+    let (source, own) = bench.peer(Pipe::Shared);
+    let topic = bench.topic("t");
+    let join = |bench: &mut Bench, outlet| {
+        bench.broker.subscribe(outlet, topic, Wish::policy(Policy::DropOld)).unwrap()
+    };
+    let [first, second] = [0; 2].map(|_| bench.peer(Pipe::Shared).1);
+    let [first, own, second] =
+        [first, own, second].map(|outlet| (outlet, join(&mut bench, outlet)));
+    let frame = Bytes::from_static(b"x");
+    let message = Message { frame, records: 1, ack: Ack::None, except: Some(own.0) };
+    let _ = bench.broker.publish(source, topic, message);
+    assert_eq!(bench.broker.step(1), Progress::More, "the first one is reached");
+    let late = bench.peer(Pipe::Shared).1;
+    let late = (late, join(&mut bench, late));
+    bench.broker.shutdown();
+    bench.wait(0);
+    let expected = [first, own, second, late]
+        .map(|(_, sub)| bench.broker.sub_books(sub).unwrap().expected.records);
+    assert_eq!(expected, [1, 0, 1, 0], "but for the sender and who joined later");
+}

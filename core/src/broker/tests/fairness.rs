@@ -165,14 +165,17 @@ fn outlets_with_much_to_write_take_turns() {
     }
     while bench.broker.step(1_000) == Progress::More {}
     let mut written = [0_u64; 3];
+    let mut order = Vec::new();
     for _ in 0..75 {
         let Some(Effect::Write(offer)) = bench.broker.poll() else { panic!("all have more") };
         let at = outlets.iter().position(|outlet| *outlet == offer.outlet).unwrap();
         written[at] += offer.bytes;
+        order.push(at);
         bench.broker.sent(offer, offer.bytes);
         let (least, most) = (written.iter().min().unwrap(), written.iter().max().unwrap());
         assert!(most - least <= 2 * (64 << 10), "{written:?}: a quantum, and what passes it");
     }
+    assert_eq!(order[..6], [0, 1, 2, 2, 1, 0], "the newest first, and who has credit goes on");
 }
 
 #[test]

@@ -210,3 +210,59 @@ fn a_stalled_peer_changes_nobody_elses_trace() {
         }
     }
 }
+
+#[test]
+fn what_goes_back_to_the_queue_of_who_left_has_left() {
+    let (mut bench, (source, topic), outlet, sub) =
+        one_subscriber(Limits::default(), Pipe::Shared, Policy::DropOld);
+    for _ in 0..3 {
+        let _ = bench.publish(source, topic, 100);
+    }
+    let _ = bench.broker.step(10);
+    let Some(Effect::Write(offer)) = bench.broker.poll() else { panic!("three are queued") };
+    bench.broker.unsubscribe(sub).unwrap();
+    bench.check();
+    assert_eq!(bench.broker.ledger().left.records, 0, "what is on offer is still delivered");
+    bench.broker.sent(offer, 150);
+    bench.check();
+    let books = bench.broker.ledger();
+    let ends = [books.delivered, books.left, books.lag].map(|tally| tally.records);
+    assert_eq!(ends, [1, 1, 1], "whole, not begun, and in mid-write");
+    bench.broker.writable(outlet);
+    assert_eq!(bench.run(|_| ALL), 50);
+    assert_eq!((bench.broker.ledger().lag, bench.broker.counts().1), (Tally::ZERO, 0));
+}
+
+#[test]
+fn a_topic_of_another_tenant_is_not_for_publishing() {
+    let mut bench = Bench::new(Limits::default());
+    let (source, outlet) = bench.peer(Pipe::Shared);
+    let other = bench.broker.tenant(1).unwrap();
+    let theirs = bench.broker.topic(other, "t").unwrap();
+    let not_allowed = |place| Refusal::never(place, Reason::NotAllowed);
+    let refused = Verdict::Refused(not_allowed(Place::Table));
+    assert_eq!(bench.publish_as(source, theirs, 1, Ack::Now), refused);
+    let wish = Wish::policy(Policy::DropOld);
+    let joined = bench.broker.subscribe(outlet, theirs, wish);
+    assert_eq!(joined, Err(not_allowed(Place::Backlog)));
+}
+
+#[test]
+fn tenants_have_a_limit() {
+    let mut bench = Bench::new(Limits::default());
+    for _ in 1..MAX_TENANTS {
+        bench.broker.tenant(1).unwrap();
+    }
+    assert_eq!(bench.broker.tenant(1), Err(Refusal::never(Place::Table, Reason::Limit)));
+}
+
+#[test]
+fn a_connection_closes_once() {
+    let mut bench = Bench::new(Limits::default());
+    let (conn, _) = bench.peer(Pipe::Shared);
+    bench.broker.close(conn, Close::AfterFlush, Bytes::new()).unwrap();
+    let again = bench.broker.close(conn, Close::Now, Bytes::new());
+    assert_eq!(again, Err(Refusal::never(Place::Table, Reason::Closed)));
+    bench.write(|_| ALL);
+    assert_eq!(bench.notices, [Notice::Flushed { conn }]);
+}

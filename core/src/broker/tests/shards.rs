@@ -488,6 +488,24 @@ fn a_saturated_shard_returns_no_credit() {
 }
 
 #[test]
+fn a_shard_without_credit_that_wants_no_more_lets_the_topic_go() {
+    let mut cluster = Cluster::new(&lossless(), 10_000);
+    let (owner, other) = owner_and_other(0);
+    let slow = cluster.join(other, 0, Policy::Block);
+    cluster.barrier();
+    cluster.read(other, slow, false);
+    for _ in 0..80 {
+        let _ = cluster.publish(owner, 0, 100, None);
+        cluster.barrier();
+    }
+    assert_eq!(cluster.shards[owner].broker.jobs().0, 80 - 4 - 64, "its queue, and the credit");
+    cluster.leave(other, slow);
+    cluster.barrier();
+    assert_eq!(cluster.shards[owner].broker.jobs().0, 0);
+    cluster.heal();
+}
+
+#[test]
 fn topics_that_nobody_wants_are_given_up_on_both_sides() {
     let limits = Limits { max_topics: 1, ..Limits::default() };
     let mut cluster = Cluster::new(&limits, 100);
