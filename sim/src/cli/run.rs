@@ -135,7 +135,7 @@ impl Listener for Printer {
 }
 
 fn print(outcome: &Outcome, wall: u64) {
-    say(&outcome);
+    say(outcome);
     let delivered = outcome.report.books.delivered.records;
     let rate = u128::from(delivered) * 1_000_000_000 / u128::from(wall.max(1));
     let name = &outcome.report.name;
