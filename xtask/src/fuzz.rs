@@ -53,7 +53,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
             found.display()
         );
         Program::new(&line, &workspace.root, options.time + GRACE).run().with_context(|| {
-            format!("fuzz/artifacts/{name}/ has the input: make it a test beside the decoder")
+            format!("`{name}` failed; an input in fuzz/artifacts/{name}/ is a test to be written")
         })?;
     }
     Ok(())
