@@ -89,6 +89,8 @@ pub fn run(jobs: Vec<Job>, threads: usize, series: bool, listener: &mut impl Lis
             scope.spawn(move || worker.work(&tell));
         }
         drop(tell);
+        // Gone when the listener fails: then nobody waits to tell it anything.
+        let hear = hear;
         let mut ready: Vec<Option<Run>> = jobs.iter().map(|_| None).collect();
         let (mut told, mut done) = (0, 0);
         while told < jobs.len() {
@@ -220,6 +222,19 @@ mod tests {
         assert!(matches!(crashed.ended, Ended::Crashed(text) if text == "on purpose"));
         assert_eq!(one(job("t", ""), |_| Err("no room".to_owned())).code(), 2);
         assert_eq!(one(job("t", ""), crate::run).code(), 0);
+    }
+
+    #[test]
+    fn a_listener_that_fails_ends_the_batch_and_leaves_nobody_waiting() {
+        struct Fails;
+        impl Listener for Fails {
+            fn ended(&mut self, _: Run) {
+                panic!("on purpose");
+            }
+            fn pulse(&mut self, _: Progress) {}
+        }
+        let jobs: Vec<Job> = (0..8).map(|number| job(&number.to_string(), "")).collect();
+        catch_unwind(|| run(jobs, 2, false, &mut Fails)).unwrap_err();
     }
 
     #[test]

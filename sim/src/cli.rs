@@ -6,11 +6,17 @@ pub(crate) mod run;
 
 use sluicegate_sim::batch::Job;
 use sluicegate_sim::scenario;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The exit code for files, keys and values that cannot be used.
 pub(crate) const BAD_INPUT: u8 = 2;
+
+/// Prints to standard output. Who reads no further, as `head` does, is no failure.
+pub(crate) fn say(text: impl std::fmt::Display) {
+    drop(writeln!(std::io::stdout(), "{text}"));
+}
 
 /// Every story of every file, read and checked before any is run.
 pub(crate) fn jobs(paths: &[PathBuf]) -> Result<Vec<Job>, String> {

@@ -14,6 +14,8 @@ const BUILD_LIMIT: Duration = Duration::from_secs(1_800);
 const GRACE: Duration = Duration::from_secs(120);
 /// The time of each target in CI.
 const SHORT: Duration = Duration::from_secs(10);
+/// Folders of the project that a target starts from besides its corpus.
+const SEEDS: &[(&str, &str)] = &[("scenario", "scenarios")];
 const CARGO: &str = "cargo +nightly";
 
 /// Which targets, and for how long.
@@ -37,20 +39,21 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         ensure!(known.contains(name), "no fuzz target is called `{name}`; there are {names}");
     }
     ensure_tools(workspace)?;
-    let build = format!("{CARGO} fuzz build");
-    Program::new(&build, &workspace.root, BUILD_LIMIT).run()?;
     let chosen = if options.targets.is_empty() { &known } else { &options.targets };
     for name in chosen {
+        let build = format!("{CARGO} fuzz build {name}");
+        Program::new(&build, &workspace.root, BUILD_LIMIT).run()?;
         let found = workspace.target.join("fuzz-corpus").join(name);
         std::fs::create_dir_all(&found).with_context(|| format!("{}", found.display()))?;
         let seconds = options.time.as_secs().max(1);
+        let seeds = SEEDS.iter().find(|(target, _)| target == name).map_or("", |seeds| seeds.1);
         let line = format!(
-            "{CARGO} fuzz run {name} {} fuzz/corpus/{name} -- \
+            "{CARGO} fuzz run {name} {} fuzz/corpus/{name} {seeds} -- \
              -max_total_time={seconds} -timeout=10 -verbosity=0 -print_final_stats=1",
             found.display()
         );
         Program::new(&line, &workspace.root, options.time + GRACE).run().with_context(|| {
-            format!("fuzz/artifacts/{name}/ has the input: make it a test beside the decoder")
+            format!("`{name}` failed; an input in fuzz/artifacts/{name}/ is a test to be written")
         })?;
     }
     Ok(())

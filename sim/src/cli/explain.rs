@@ -1,6 +1,6 @@
 //! `explain`: the chain with a scenario's numbers. `schema`: what a scenario file may hold.
 
-use super::{BAD_INPUT, jobs, only};
+use super::{BAD_INPUT, jobs, only, say};
 use sluicegate_sim::explain::Explained;
 use sluicegate_sim::scenario;
 use std::path::PathBuf;
@@ -45,9 +45,9 @@ pub(crate) fn explain(options: &Options) -> u8 {
     for job in &jobs {
         let explained = Explained(&job.story);
         if options.json {
-            println!("{}", explained.json());
+            say(explained.json());
         } else {
-            println!("{explained}");
+            say(&explained);
         }
     }
     0
@@ -57,9 +57,9 @@ pub(crate) fn explain(options: &Options) -> u8 {
 pub(crate) fn schema(options: &SchemaOptions) -> u8 {
     let schema = scenario::schema();
     if options.json {
-        println!("{schema}");
+        say(&schema);
     } else {
-        println!("{schema:#}");
+        say(format_args!("{schema:#}"));
     }
     0
 }

@@ -1,7 +1,7 @@
 //! `run`: stories, on every core, printed in the order in which they were named.
 
 use super::bar::Bar;
-use super::{BAD_INPUT, jobs, only};
+use super::{BAD_INPUT, jobs, only, say};
 use serde_json::json;
 use sluicegate_sim::Outcome;
 use sluicegate_sim::batch::{self, Ended, Job, Listener, Progress, Run};
@@ -119,7 +119,7 @@ impl Listener for Printer {
         self.bar.clear();
         self.code = self.code.max(run.code());
         if self.json {
-            println!("{}", document(&run));
+            say(document(&run));
         } else if let Ended::Ran(outcome) = &run.ended {
             print(outcome, run.wall);
         }
@@ -135,7 +135,7 @@ impl Listener for Printer {
 }
 
 fn print(outcome: &Outcome, wall: u64) {
-    println!("{outcome}");
+    say(outcome);
     let delivered = outcome.report.books.delivered.records;
     let rate = u128::from(delivered) * 1_000_000_000 / u128::from(wall.max(1));
     let name = &outcome.report.name;
