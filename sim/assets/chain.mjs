@@ -4,7 +4,8 @@ const WIDE = 860;
 
 function heldText(held) {
   const unit = held.unit === "bytes" ? SHOW.bytes : (value) => SHOW.records(value);
-  const most = unit(held.value) + (held.unit === "bytes" ? "" : ` ${held.unit}`);
+  const name = held.value === 1 ? held.unit.replace(/(h?)es$|s$/, "$1") : held.unit;
+  const most = unit(held.value) + (held.unit === "bytes" ? "" : ` ${name}`);
   return [most, held.limit === null ? held.what : `of ${unit(held.limit)}`, held.what];
 }
 

@@ -1,6 +1,7 @@
 //! The commands, one file each, and what they share: files, words and exit codes.
 
 pub(crate) mod bar;
+pub(crate) mod explain;
 pub(crate) mod run;
 
 use sluicegate_sim::batch::Job;

@@ -13,6 +13,7 @@ pub mod batch;
 mod calendar;
 pub mod chain;
 pub mod expect;
+pub mod explain;
 pub mod fact;
 pub mod frame;
 pub mod histogram;

@@ -18,6 +18,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Prints the chain of checkpoints with a scenario's numbers: every bound and policy in force.
+    Explain(cli::explain::Options),
     /// Runs scenarios and prints a table for each story.
     #[command(after_help = "\
 Exit codes:
@@ -29,11 +31,15 @@ Exit codes:
   5  the program crashed
 With several stories the greatest code counts.")]
     Run(cli::run::Options),
+    /// Prints the JSON Schema of scenario files, for editors and checks.
+    Schema(cli::explain::SchemaOptions),
 }
 
 fn main() -> ExitCode {
     let code = match Cli::parse().command {
+        Command::Explain(options) => cli::explain::explain(&options),
         Command::Run(options) => cli::run::run(&options),
+        Command::Schema(options) => cli::explain::schema(&options),
     };
     ExitCode::from(code)
 }

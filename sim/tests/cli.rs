@@ -135,6 +135,66 @@ fn json_has_what_the_table_has_and_the_wall_clock() {
 
 #[test]
 fn help_says_what_there_is() {
-    let help = [sim(&["--help"]), sim(&["run", "--help"])].map(|output| text(&output.stdout));
+    let commands =
+        [&["--help"][..], &["run", "--help"], &["explain", "--help"], &["schema", "--help"]];
+    let help = commands.map(|arguments| text(&sim(arguments).stdout));
     insta::assert_snapshot!(help.join("\n"));
+}
+
+#[test]
+fn a_failure_ends_with_the_command_that_repeats_it() {
+    let wrong = file("repeats", "[expect.subscriber.reader]\nreceived = '= 201'");
+    let output = sim(&["run", "--seed", "9", &wrong]);
+    let message = text(&output.stderr);
+    let line = message.lines().find(|line| line.contains(" failed; repeat: ")).expect("it failed");
+    let command = line.split_once("repeat: ").expect("it is there").1;
+    let again: Vec<&str> = command.split(' ').skip(1).collect();
+    let again = sim(&again);
+    assert_eq!(again.status.code(), Some(1), "{again:?}");
+    assert_eq!(text(&again.stdout), text(&output.stdout));
+}
+
+#[test]
+fn seeds_are_run_in_their_order_whatever_the_number_of_threads() {
+    let good = file("seeds", "");
+    let run = |jobs| text(&sim(&["run", "--seed", "3..6", "--jobs", jobs, &good]).stdout);
+    let one = run("1");
+    assert_eq!(one, run("4"));
+    let seeds: Vec<&str> =
+        one.lines().filter_map(|line| line.split_once(", seed ")?.1.split(',').next()).collect();
+    assert_eq!(seeds, ["3", "4", "5", "6"]);
+}
+
+#[test]
+fn the_report_is_written_and_a_place_where_it_cannot_be_is_bad_input() {
+    let good = file("reported", "");
+    let html = format!("{good}.html");
+    let output = sim(&["run", "--report", &html, &good]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stderr).contains(&format!("report: {html}")));
+    assert!(std::fs::read_to_string(&html).unwrap().starts_with("<!doctype html>"));
+    let plain = sim(&["run", &good]);
+    assert_eq!(text(&plain.stdout), text(&output.stdout), "watching changes nothing");
+    let output = sim(&["run", "--report", "no/such/folder/out.html", &good]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+#[test]
+fn explain_and_schema_answer_in_text_and_in_json() {
+    let output = sim(&["explain", "scenarios/slow-subscriber.toml"]);
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(shown.contains("> sleeper: `drop_old`: gives up its oldest, at 256 KiB"), "{shown}");
+    let lines = text(&sim(&["explain", "--json", "scenarios/burst.toml"]).stdout);
+    let names: Vec<String> = lines
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["name"].to_string())
+        .collect();
+    assert!(names.contains(&"\"burst (drop)\"".to_owned()), "{names:?}");
+    assert_eq!(sim(&["explain", "no/such/file.toml"]).status.code(), Some(2));
+    let read = |arguments: &[&str]| {
+        serde_json::from_str::<serde_json::Value>(&text(&sim(arguments).stdout)).unwrap()
+    };
+    assert_eq!(read(&["schema"]), read(&["schema", "--json"]));
+    assert_eq!(read(&["schema"])["properties"]["duration"]["type"][1], "string");
 }

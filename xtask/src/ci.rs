@@ -3,7 +3,7 @@
 use crate::clock::{Stopwatch, readable};
 use crate::program::Program;
 use crate::workspace::Workspace;
-use crate::{clients, faults, instructions, licences, no_std, report, tidy};
+use crate::{clients, faults, fuzz, instructions, licences, no_std, report, tidy};
 use anyhow::{Context, Result, bail, ensure};
 use std::time::Duration;
 
@@ -42,6 +42,7 @@ const STEPS: &[Step] = &[
     Step { name: "faults", what: "broken code is convicted by named tests", run: all_faults },
     Step { name: "instructions", what: "what each operation costs", run: instructions::step },
     Step { name: "scenarios", what: "the overload stories and their judges", run: scenarios },
+    Step { name: "fuzz", what: "every decoder against made-up bytes", run: fuzz::step },
     Step { name: "report", what: "the HTML report in a real browser", run: report::run },
     Step { name: "clients", what: "real Pusher clients, one of them stopped", run: clients::run },
 ];
@@ -172,7 +173,10 @@ mod tests {
     #[test]
     fn steps_are_selected_by_name() {
         assert_eq!(names(None, None).unwrap().len(), STEPS.len());
-        assert_eq!(names(Some("scenarios"), None).unwrap(), ["scenarios", "report", "clients"]);
+        assert_eq!(
+            names(Some("scenarios"), None).unwrap(),
+            ["scenarios", "fuzz", "report", "clients"]
+        );
         assert_eq!(names(None, Some("tidy")).unwrap(), ["tidy"]);
     }
 

@@ -8,6 +8,7 @@ mod clock;
 mod copy;
 mod deep;
 mod faults;
+mod fuzz;
 mod instructions;
 mod licences;
 mod no_std;
@@ -45,6 +46,8 @@ enum Habit {
         #[arg(long)]
         only: Option<String>,
     },
+    /// Feeds every decoder with bytes that are made to break it.
+    Fuzz(fuzz::Options),
     /// Counts the instructions of each operation and compares them with `bench/instructions.toml`.
     Instructions(instructions::Options),
     /// Licences, sources and wildcard versions of every dependency.
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Habit::Clients => clients::run(&workspace),
         Habit::Deep(selection) => deep::run(&workspace, &selection),
         Habit::Faults { only } => faults::run(&workspace, only.as_deref()),
+        Habit::Fuzz(options) => fuzz::run(&workspace, &options),
         Habit::Instructions(options) => instructions::run(&workspace, &options),
         Habit::Licences => licences::run(&workspace),
         Habit::NoStd { self_test } => no_std::run(&workspace, self_test),

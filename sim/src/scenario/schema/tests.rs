@@ -111,7 +111,9 @@ about = "a"
 duration = "1s"
 limits = { high_water_bytes = "16KiB", shards = 2 }
 topic = [{ name = "news" }]
-publisher = [{ name = "p", topic = "news", rate = 5, bursts = [{ at = "0s", for = "1ms", times = 2 }] }]
+publisher = [
+  { name = "p", topic = "news", rate = 5, bursts = [{ at = "0s", for = "1ms", times = 2 }] },
+]
 subscriber = [{ name = "s", topic = "news", policy = "drop_new", pipe = "single", bytes = "1MiB" }]
 [expect]
 drained = true
