@@ -30,6 +30,8 @@ impl Schedule {
             let batches = lane.held & Hold::Block as u8 == 0 && !lane.batches.is_empty();
             let runnable = publishes || batches;
             same("schedule: lane in the rotation", lane.link.is_linked().into(), runnable.into())?;
+            let pending = self.jobs.iter().filter(|(_, job)| job.topic == topic).count() as u64;
+            same("schedule: jobs of a lane", lane.pending.into(), pending)?;
             for list in [&lane.jobs, &lane.batches] {
                 let own = list.iter(&self.jobs).filter(|job| self.jobs[*job].topic == topic);
                 same("schedule: lane order", list.len().into(), own.count() as u64)?;

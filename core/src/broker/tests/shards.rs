@@ -506,6 +506,25 @@ fn a_shard_without_credit_that_wants_no_more_lets_the_topic_go() {
 }
 
 #[test]
+fn a_loss_of_what_nobody_wants_any_more_is_not_told() {
+    let limits = Limits { max_topics: 1, mesh_depth: 2, ..Limits::default() };
+    let mut cluster = Cluster::new(&limits, 1);
+    let (owner, other) = owner_and_other(0);
+    let at = cluster.join(other, 0, Policy::DropNew);
+    cluster.barrier();
+    for _ in 0..5 {
+        let _ = cluster.publish(owner, 0, 100, None);
+    }
+    cluster.leave(other, at);
+    cluster.carry(other, owner);
+    let Shard { broker, tenant, .. } = &mut cluster.shards[owner];
+    broker.topic(*tenant, "in the place of the old one").unwrap();
+    let to = u32::try_from(other).unwrap();
+    let rest = core::iter::from_fn(|| broker.poll_parcel(to)).count();
+    assert_eq!(rest, 2, "the batches that were queued, and no more");
+}
+
+#[test]
 fn topics_that_nobody_wants_are_given_up_on_both_sides() {
     let limits = Limits { max_topics: 1, ..Limits::default() };
     let mut cluster = Cluster::new(&limits, 100);
