@@ -56,6 +56,59 @@ fn a_publish_that_was_parked_is_as_old_as_its_admission() {
     assert_eq!(parked.unwrap().1.at, Instant::from_millis(1_000));
 }
 
+#[test]
+fn a_frame_of_an_offer_tells_its_sequence_and_a_control_frame_has_none() {
+    let mut bench = Bench::new(Limits::default());
+    let (source, _) = bench.peer(Pipe::Shared);
+    let (_, outlet) = bench.peer(Pipe::Shared);
+    let topic = bench.topic("t");
+    bench.broker.subscribe(outlet, topic, Wish::policy(Policy::DropOld)).unwrap();
+    for _ in 0..2 {
+        let _ = bench.publish(source, topic, 100);
+    }
+    let _ = bench.broker.step(10);
+    bench.broker.send(outlet, Bytes::from_static(b"0123456789"), Lane::First).unwrap();
+    // Half of the second record is taken: what is left of it has its number still.
+    for (took, due) in [(160, &[0, 1, 2][..]), (50, &[2])] {
+        let offer = loop {
+            match bench.broker.poll().expect("something is offered") {
+                Effect::Write(offer) => break offer,
+                Effect::Notice(_) => {}
+            }
+        };
+        let mut frames = bench.broker.frames(offer);
+        let mut sequences = Vec::new();
+        while frames.next().is_some() {
+            sequences.push(frames.sequence());
+        }
+        assert_eq!(sequences, due);
+        bench.broker.sent(offer, took);
+        bench.broker.writable(outlet);
+        bench.check();
+    }
+}
+
+#[test]
+fn the_books_of_two_shards_add_up_to_one() {
+    let mut bench = Bench::new(Limits { pub_queue_total: 1, ..Limits::default() });
+    let (source, _) = bench.peer(Pipe::Shared);
+    let (_, outlet) = bench.peer(Pipe::Shared);
+    let topic = bench.topic("t");
+    bench.broker.subscribe(outlet, topic, Wish::policy(Policy::DropOld)).unwrap();
+    for _ in 0..3 {
+        let _ = bench.publish(source, topic, 100);
+    }
+    bench.run(|_| ALL);
+    let one = bench.broker.ledger().clone();
+    let mut both = one.clone();
+    both += &one;
+    both.check().unwrap();
+    assert_eq!(both.offered, one.offered.times(2));
+    assert_eq!(both.delivered, one.delivered.times(2));
+    assert_eq!(both.shed.total(), one.shed.total().times(2));
+    assert_eq!((one.shed.total().records, one.delivered.records), (2, 1));
+}
+
 /// How many records a subscription gets that starts with the oldest one.
 fn replayed(bench: &mut Bench, topic: TopicId) -> u64 {
     let (_, outlet) = bench.peer(Pipe::Single);
