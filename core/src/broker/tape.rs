@@ -17,15 +17,19 @@ use crate::writer::State;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
+mod file;
+
+pub use file::{Damage, Item, Items, Recorder, Tape};
+
 /// The most numbers of an input.
 const MOST: usize = 16;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident $width:literal)*) => {
-        /// What an input does, and how many numbers it has.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        /// What an input does.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         #[repr(u8)]
-        enum Kind {
+        pub enum Kind {
             $($(#[$doc])* $kind,)*
         }
 
@@ -36,29 +40,54 @@ macro_rules! kinds {
 }
 
 kinds! {
+    /// Time.
     Advance 1
+    /// Connection, how (after flushing, now), bytes of the last frame.
     Close 3
+    /// Connection.
     Gone 1
+    /// Bytes lent, bytes that could be lent.
     Lease 2
+    /// Tenant.
     Open 1
+    /// Connection, pipe (shared, single).
     Outlet 2
+    /// The next effect.
     Poll 0
+    /// The next parcel for this shard.
     PollParcel 1
+    /// Whether it could be read, `avg10`, total.
     Pressure 3
+    /// Connection, topic, bytes, records, ack (none, now, wait), whether one outlet is left out,
+    /// which.
     Publish 7
+    /// Connection, bytes.
     Reassembly 2
+    /// From which shard, and the parcel.
     Receive 16
+    /// Connection, records, bytes, and the refusal.
     Refuse 6
+    /// Outlet.
     Refused 1
+    /// Outlet, bytes, lane (first, in line).
     Send 3
+    /// Outlet, bytes.
     Sent 2
+    /// Outlet.
     Shut 1
+    /// Nothing new from now on.
     Shutdown 0
+    /// Deliveries at most.
     Step 1
+    /// Outlet, topic, policy, batches, bytes, and the start.
     Subscribe 8
+    /// Weight.
     Tenant 1
+    /// Tenant, hash of the name, its length.
     Topic 3
+    /// Subscription.
     Unsubscribe 1
+    /// Outlet.
     Writable 1
 }
 
@@ -98,20 +127,31 @@ impl Input {
         Self { kind, numbers }
     }
 
+    /// An input of this kind; numbers that are missing are 0, and those beyond its own are left out.
+    pub fn with(kind: Kind, some: &[u64]) -> Self {
+        let (_, width) = Kind::ALL[kind as usize];
+        let mut numbers = [0; MOST];
+        let own = some.len().min(width);
+        numbers[..own].copy_from_slice(&some[..own]);
+        Self { kind, numbers }
+    }
+
+    /// What it does.
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Its numbers, in the order in which [`Kind`] names them. Ids are as bits.
+    pub fn numbers(&self) -> &[u64] {
+        &self.numbers[..Kind::ALL[self.kind as usize].1]
+    }
+
     /// Appends the input to a tape: a byte for its kind, then its numbers in LEB128.
     pub fn encode(&self, tape: &mut Vec<u8>) {
         let (kind, width) = Kind::ALL[self.kind as usize];
         tape.push(kind as u8);
         for number in &self.numbers[..width] {
-            let mut left = *number;
-            loop {
-                let low = u8::try_from(left & 0x7f).expect("seven bits");
-                left >>= 7;
-                tape.push(if left == 0 { low } else { low | 0x80 });
-                if left == 0 {
-                    break;
-                }
-            }
+            push_leb128(tape, *number);
         }
     }
 
@@ -133,6 +173,17 @@ impl Input {
         let mut kept = [0; MOST];
         kept[..width].copy_from_slice(&numbers[..width]);
         Self { kind, numbers: kept }
+    }
+}
+
+fn push_leb128(tape: &mut Vec<u8>, mut left: u64) {
+    loop {
+        let low = u8::try_from(left & 0x7f).expect("seven bits");
+        left >>= 7;
+        tape.push(if left == 0 { low } else { low | 0x80 });
+        if left == 0 {
+            break;
+        }
     }
 }
 
@@ -280,9 +331,9 @@ fn of_carried(carried: &Carried) -> [u64; 6] {
     }
 }
 
-fn carried(numbers: &[u64]) -> Carried {
+fn carried(numbers: &[u64], frame: Framing<'_>) -> Carried {
     Carried {
-        frame: blank(numbers[0]),
+        frame: framed(numbers[0], frame),
         records: numbers[1],
         at: Instant::from_nanos(numbers[2]),
         except: (numbers[3] == 1).then(|| (narrow(numbers[4]), OutletId::from_bits(numbers[5]))),
@@ -344,18 +395,18 @@ fn of_parcel(from: u32, parcel: &Parcel) -> [u64; MOST] {
     numbers
 }
 
-fn parcel(numbers: &[u64; MOST]) -> Parcel {
+fn parcel(numbers: &[u64; MOST], frame: Framing<'_>) -> Parcel {
     use crate::id::Ticket;
     let rest = &numbers[5..];
     let head = || Head { next: rest[0], offset: rest[1], epoch: rest[2] };
     let no = |at: usize| refusal([rest[at], rest[at + 1], rest[at + 2]]);
     let body = match numbers[4] % 7 {
-        0 => Body::Forward(carried(rest), Ticket::from_bits(rest[6])),
+        0 => Body::Forward(carried(rest, frame), Ticket::from_bits(rest[6])),
         1 if rest[4] == 1 => Body::Done(Ticket::from_bits(rest[0]), Ok(rest[1])),
         1 => Body::Done(Ticket::from_bits(rest[0]), Err(no(1))),
         2 => Body::Interest { on: rest[0] == 1, block: rest[1] == 1 },
         3 => Body::Joined(if rest[3] == 1 { Ok(head()) } else { Err(no(0)) }),
-        4 => Body::Batch(carried(rest), rest[6], rest[7]),
+        4 => Body::Batch(carried(rest, frame), rest[6], rest[7]),
         5 => Body::Lost(head()),
         _ => Body::Credit(narrow(rest[0]), rest[1]),
     };
@@ -367,11 +418,14 @@ fn narrow(number: u64) -> u32 {
     u32::try_from(number & u64::from(u32::MAX)).expect("32 bits")
 }
 
-/// A frame of that length; a tape holds no payloads.
-fn blank(bytes: u64) -> Bytes {
-    const MOST_BYTES: u64 = 64 << 20;
-    let bytes = usize::try_from(bytes.min(MOST_BYTES)).expect("it is bounded");
-    Bytes::from(alloc::vec![0; bytes])
+/// The longest frame that is played.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Makes a frame of a length; a tape holds no payloads.
+type Framing<'a> = &'a mut dyn FnMut(usize) -> Bytes;
+
+fn framed(bytes: u64, frame: Framing<'_>) -> Bytes {
+    frame(usize::try_from(bytes.min(MOST_BYTES)).expect("it is bounded"))
 }
 
 /// Playing.
@@ -379,6 +433,12 @@ impl Broker {
     /// Does what an input says, as its host once did. Whatever the numbers are, nothing panics that
     /// a host could not make panic with them: what no host may do is ignored.
     pub fn apply(&mut self, input: &Input) -> Outcome {
+        self.apply_with(input, &mut |bytes| Bytes::from(alloc::vec![0; bytes]))
+    }
+
+    /// The same, with frames of the caller's: `frame` is asked for one of that many bytes. Who
+    /// keeps their addresses knows in an offer which publish each slice is of.
+    pub fn apply_with(&mut self, input: &Input, frame: Framing<'_>) -> Outcome {
         let n = &input.numbers;
         match input.kind {
             Kind::Advance if n[0] < self.now.as_nanos() => return Outcome::Ignored,
@@ -398,16 +458,16 @@ impl Broker {
                 self.refuse(ConnId::from_bits(n[0]), brought, refusal([n[3], n[4], n[5]]));
             }
             Kind::Sent => return self.apply_sent(OutletId::from_bits(n[0]), n[1]),
-            Kind::Receive => return self.apply_receive(n),
+            Kind::Receive => return self.apply_receive(n, frame),
             Kind::Poll => return Outcome::Effect(self.poll()),
             Kind::PollParcel => return Outcome::Parcel(self.poll_parcel(narrow(n[0])).is_some()),
             Kind::Step => return Outcome::Progress(self.step(narrow(n[0]))),
-            _ => return self.apply_command(input),
+            _ => return self.apply_command(input, frame),
         }
         Outcome::Done
     }
 
-    fn apply_command(&mut self, input: &Input) -> Outcome {
+    fn apply_command(&mut self, input: &Input, frame: Framing<'_>) -> Outcome {
         let n = &input.numbers;
         let id = |result: Result<u64, Refusal>| result.map_or_else(Outcome::Refused, Outcome::Id);
         let done =
@@ -417,7 +477,7 @@ impl Broker {
         match input.kind {
             Kind::Close => {
                 let how = choose(&[Close::AfterFlush, Close::Now], n[1]);
-                done(self.close(conn, how, blank(n[2])))
+                done(self.close(conn, how, framed(n[2], frame)))
             }
             Kind::Open => id(self.open(TenantId::from_bits(n[0])).map(ConnId::to_bits)),
             Kind::Outlet => {
@@ -427,13 +487,14 @@ impl Broker {
             Kind::Publish => {
                 let ack = choose(&[Ack::None, Ack::Now, Ack::Wait], n[4]);
                 let except = (n[5] == 1).then(|| OutletId::from_bits(n[6]));
-                let message = Message { frame: blank(n[2]), records: narrow(n[3]), ack, except };
+                let frame = framed(n[2], frame);
+                let message = Message { frame, records: narrow(n[3]), ack, except };
                 Outcome::Verdict(self.publish(conn, TopicId::from_bits(n[1]), message))
             }
             Kind::Reassembly => done(self.reassembly(conn, n[1])),
             Kind::Send => {
                 let lane = choose(&[Lane::First, Lane::InLine], n[2]);
-                done(self.send(outlet, blank(n[1]), lane))
+                done(self.send(outlet, framed(n[1], frame), lane))
             }
             Kind::Subscribe => {
                 let start = match n[5] % 4 {
@@ -498,8 +559,8 @@ impl Broker {
     }
 
     /// Parcels of a shard's own peers are sound; those of a fuzzer are ignored.
-    fn apply_receive(&mut self, numbers: &[u64; MOST]) -> Outcome {
-        let parcel = parcel(numbers);
+    fn apply_receive(&mut self, numbers: &[u64; MOST], frame: Framing<'_>) -> Outcome {
+        let parcel = parcel(numbers, frame);
         let from = narrow(numbers[0]);
         let known = (parcel.tenant as usize) < self.tenants.len() && from < self.mesh.shards;
         if !known || from == self.mesh.shard || !self.is_sound(&parcel) {
