@@ -10,6 +10,8 @@
 
 pub mod amount;
 mod calendar;
+pub mod deck;
+pub mod dice;
 pub mod expect;
 pub mod fact;
 pub mod frame;
@@ -19,6 +21,8 @@ pub mod line;
 mod peer;
 pub mod report;
 pub mod scenario;
+pub mod script;
+pub mod shrink;
 pub mod tape;
 mod world;
 

@@ -48,6 +48,11 @@ impl Conservation {
         Self { subscribers: vec![Seen::default(); subscribers], ..Self::default() }
     }
 
+    /// One more subscriber.
+    pub fn subscribed(&mut self) {
+        self.subscribers.push(Seen::default());
+    }
+
     /// Counts a fact. Cost: O(log cells).
     pub fn hear(&mut self, fact: &Fact) {
         match *fact {
@@ -74,6 +79,15 @@ impl Conservation {
             }
             _ => {}
         }
+    }
+
+    /// A publish that its host refused by itself: the numbers of the place and of the reason, as a
+    /// tape has them.
+    pub fn hear_refused(&mut self, publish: &Publish, (place, reason): (u64, u64)) {
+        let at = |number: u64, of: usize| usize::try_from(number % of as u64).unwrap_or(0);
+        let place = Place::ALL[at(place, Place::ALL.len())];
+        let reason = Reason::ALL[at(reason, Reason::ALL.len())];
+        *self.refused.entry((place, reason)).or_default() += tally(publish);
     }
 
     /// Compares what moves with every record, for those that were written to since the last call.

@@ -4,8 +4,11 @@
 //! compares. What it says is a [`Finding`]; the world adds when, the last events and the command.
 
 pub mod conservation;
+pub mod contract;
 pub mod isolation;
 pub mod order;
+pub mod rotation;
+pub mod sequence;
 pub mod stuck;
 
 use std::fmt;
