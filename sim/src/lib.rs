@@ -19,10 +19,12 @@ pub mod histogram;
 pub mod judge;
 pub mod line;
 mod peer;
+pub mod replay;
 pub mod report;
 pub mod scenario;
 pub mod script;
 pub mod shrink;
+pub mod swarm;
 pub mod tape;
 mod world;
 

@@ -1,5 +1,7 @@
 //! The command line of the simulator.
 
+mod cli;
+
 use clap::{Parser, Subcommand};
 use serde_json::json;
 use sluicegate_sim::scenario::{self, Story};
@@ -33,7 +35,24 @@ Exit codes:
   5  the program crashed
 With several stories the greatest code counts.")]
     Run(Run),
+    /// Plays random worlds until time is up or a judge convicts.
+    #[command(after_help = TAPE_CODES)]
+    Swarm(cli::swarm::Options),
+    /// Plays a tape again as it was, or under other limits.
+    #[command(after_help = TAPE_CODES)]
+    Replay(cli::replay::Options),
+    /// Makes a convicted tape small.
+    Shrink(cli::shrink::Options),
 }
+
+const TAPE_CODES: &str = "\
+Exit codes:
+  0  every judge is content
+  1  swarm: something was never come by; replay: decided otherwise than recorded
+  2  bad input: a file, a key or a value
+  3  a safety judge convicts: something happened that must not
+  4  a liveness judge convicts: something that must come never came
+  5  the core crashed";
 
 #[derive(clap::Args)]
 struct Run {
@@ -55,7 +74,12 @@ const BAD_INPUT: u8 = 2;
 const CRASH: u8 = 5;
 
 fn main() -> ExitCode {
-    let Command::Run(options) = Cli::parse().command;
+    let options = match Cli::parse().command {
+        Command::Run(options) => options,
+        Command::Swarm(options) => return ExitCode::from(cli::swarm::run(&options)),
+        Command::Replay(options) => return ExitCode::from(cli::replay::run(&options)),
+        Command::Shrink(options) => return ExitCode::from(cli::shrink::run(&options)),
+    };
     let stories = match stories(&options) {
         Ok(stories) => stories,
         Err(message) => {

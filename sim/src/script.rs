@@ -274,7 +274,7 @@ impl Script {
 impl Op {
     /// The input with ids as they are now, and the moment of an advance. None when something that
     /// it names was not made.
-    fn resolve(&self, made: &[Option<u64>], now: u64) -> Option<Input> {
+    pub(crate) fn resolve(&self, made: &[Option<u64>], now: u64) -> Option<Input> {
         let mut numbers = self.input.numbers().to_vec();
         for (slot, by) in self.refs.iter().flatten() {
             numbers[usize::from(*slot)] = made[index(*by)]?;

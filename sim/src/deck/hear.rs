@@ -82,7 +82,7 @@ impl Deck {
                 shard.contract.gave(Thing::Outlet, bits)?;
                 let outlet = Outlet {
                     conn: ConnId::from_bits(n[0]),
-                    pipe: if n[1] % 2 == 0 { Pipe::Shared } else { Pipe::Single },
+                    pipe: if n[1].is_multiple_of(2) { Pipe::Shared } else { Pipe::Single },
                     open: None,
                     begun: None,
                     refusing: false,
@@ -111,7 +111,7 @@ impl Deck {
         let policies = [Policy::Block, Policy::DropNew, Policy::DropOld, Policy::Latest];
         let policy = policies[usize::try_from(n[2] % 4).expect("less than four")];
         let mut sub = Sub::new(self.subs, topic, policy);
-        sub.is_tail = n[5] % 4 == 0;
+        sub.is_tail = n[5].is_multiple_of(4);
         let limits = shard.broker.limits();
         let least = |wished: u64, most: u64| if wished == 0 { most } else { wished.min(most) };
         let batches = n[3] & u64::from(u32::MAX);

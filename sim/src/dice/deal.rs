@@ -246,7 +246,7 @@ impl Dealer<'_> {
 
     fn notice(&mut self, shard: u32, notice: Notice) -> Found {
         match notice {
-            Notice::Close { conn, .. } if self.deck.now(shard) % (2 * MILLI) == 0 => {
+            Notice::Close { conn, .. } if self.deck.now(shard).is_multiple_of(2 * MILLI) => {
                 self.gone(shard, conn.to_bits())
             }
             Notice::Close { conn, .. } => self.close(shard, conn.to_bits(), 1),
@@ -351,12 +351,13 @@ impl Dealer<'_> {
         let (conn, tenant) = side.conns[at];
         let topic = if faults.skewed() { 0 } else { place(a >> 8, 3) };
         let Some(&topic) = side.topics[tenant].get(topic) else { return Ok(()) };
-        let except = self.any_pipe(shard, b >> 4).filter(|_| faults.except() && b % 3 == 0);
+        let except =
+            self.any_pipe(shard, b >> 4).filter(|_| faults.except() && b.is_multiple_of(3));
         let paused = self.deck.broker(shard).is_paused(sluicegate_core::ConnId::from_bits(conn));
-        if paused && !(faults.pushy() && b % 8 == 0) {
+        if paused && !(faults.pushy() && b.is_multiple_of(8)) {
             return Ok(());
         }
-        let records = if b % 5 == 0 { 3 } else { 1 };
+        let records = if b.is_multiple_of(5) { 3 } else { 1 };
         let ack = [0, 0, 1, 2][place(a >> 12, 4)];
         let bytes = size(b >> 2, faults.large());
         let (has, except) = except.map_or((0, 0), |outlet| (1, outlet));
@@ -405,7 +406,7 @@ impl Dealer<'_> {
         let Some(outlet) = self.any_pipe(shard, a) else { return Ok(()) };
         let pipe = self.side(shard).pipes.get_mut(&outlet);
         if let Some(Pipe { takes: Takes::Room(room), .. }) = pipe {
-            *room += u64::from(if b % 2 == 0 { b % 60 } else { b % 70_000 });
+            *room += u64::from(if b.is_multiple_of(2) { b % 60 } else { b % 70_000 });
         }
         self.act(shard, Kind::Writable, &[outlet])?;
         Ok(())
@@ -432,7 +433,7 @@ impl Dealer<'_> {
         let faults = self.plan.faults;
         let conns = self.side(shard).conns.clone();
         let own = (a as usize).checked_rem(conns.len()).map(|at| conns[at]);
-        let old = own.filter(|(conn, _)| b % 3 != 0 && !self.is_witness(shard, *conn));
+        let old = own.filter(|(conn, _)| !b.is_multiple_of(3) && !self.is_witness(shard, *conn));
         let (conn, tenant) = match old {
             Some(own) => own,
             None => {
@@ -533,7 +534,7 @@ impl Dealer<'_> {
 
     fn control(&mut self, shard: u32, a: u32, b: u32) -> Found {
         let Some(outlet) = self.any_pipe(shard, a) else { return Ok(()) };
-        let bytes = if b % 7 == 0 { 3_000 } else { 30 };
+        let bytes = if b.is_multiple_of(7) { 3_000 } else { 30 };
         self.act(shard, Kind::Send, &[outlet, bytes, u64::from(b % 2)])?;
         Ok(())
     }
@@ -542,7 +543,7 @@ impl Dealer<'_> {
         let conns = &self.side(shard).conns;
         let Some(at) = (a as usize).checked_rem(conns.len()) else { return Ok(()) };
         let conn = conns[at].0;
-        let bytes = if b % 2 == 0 { 0 } else { u64::from(b) % (600 * KIB) };
+        let bytes = if b.is_multiple_of(2) { 0 } else { u64::from(b) % (600 * KIB) };
         self.act(shard, Kind::Reassembly, &[conn, bytes])?;
         Ok(())
     }
@@ -550,13 +551,13 @@ impl Dealer<'_> {
     fn relend(&mut self, shard: u32, a: u32, b: u32) -> Found {
         let most = 512 * KIB;
         let lent = u64::from(a) % most;
-        let more = if b % 2 == 0 { most - lent } else { 0 };
+        let more = if b.is_multiple_of(2) { most - lent } else { 0 };
         self.act(shard, Kind::Lease, &[lent, more])?;
         Ok(())
     }
 
     fn press(&mut self, shard: u32, b: u32) -> Found {
-        let readable = u64::from(b % 5 != 0);
+        let readable = u64::from(!b.is_multiple_of(5));
         self.act(shard, Kind::Pressure, &[readable, u64::from(b % 3_000), b.into()])?;
         Ok(())
     }
