@@ -45,7 +45,7 @@ pub(crate) enum Origin {
 pub(crate) enum Hold {
     /// Somebody under `block` is at the limit.
     Block = 1,
-    /// The owner has enough of this shard's publishes.
+    /// The owner has enough of this shard's publishes; its batches go on.
     Credit = 2,
 }
 
@@ -92,12 +92,34 @@ impl Job {
 #[derive(Debug)]
 struct Lane {
     tenant: u32,
+    /// Publishes that get their numbers, or go to the owner of the topic.
     jobs: List<InLane>,
+    /// Batches that have their numbers from the owner. They do not wait for publishes that wait
+    /// for credit: the answers that bring the credit come after them.
+    batches: List<InLane>,
+    /// A batch ran last, so a publish is next.
+    batch_ran: bool,
     /// Queued and parked jobs.
     pending: u32,
     /// Why it may not run: bits of [`Hold`].
     held: u8,
     link: Link,
+}
+
+impl Lane {
+    /// The job that runs next, and whether it is a batch.
+    fn next(&self) -> Option<(u32, bool)> {
+        if self.held & Hold::Block as u8 != 0 {
+            return None;
+        }
+        let job = self.jobs.front().filter(|_| self.held == 0);
+        let batch = self.batches.front();
+        match (job, batch) {
+            (Some(job), None) => Some((job, false)),
+            (Some(job), Some(_)) if self.batch_ran => Some((job, false)),
+            (_, batch) => batch.map(|batch| (batch, true)),
+        }
+    }
 }
 
 /// The jobs of one tenant.
@@ -228,8 +250,15 @@ impl Schedule {
 
     /// Adds a topic; topics and lanes have the same indices.
     pub(crate) fn add_lane(&mut self, tenant: u32) -> u32 {
-        let lane =
-            Lane { tenant, jobs: List::default(), pending: 0, held: 0, link: Link::default() };
+        let lane = Lane {
+            tenant,
+            jobs: List::default(),
+            batches: List::default(),
+            batch_ran: false,
+            pending: 0,
+            held: 0,
+            link: Link::default(),
+        };
         self.lanes.insert(lane).0
     }
 
@@ -337,7 +366,7 @@ impl Schedule {
         let lane = &mut self.lanes[topic];
         lane.jobs.unlink(&mut self.jobs, index);
         let tenant = lane.tenant;
-        if lane.jobs.is_empty() {
+        if lane.next().is_none() {
             self.make_idle(topic);
         }
         self.forget_arrival(tenant, index);
@@ -410,8 +439,11 @@ impl Schedule {
         self.remote += 1;
         self.plain += u32::from(job.origin == Origin::Batch { plain: true });
         self.lanes[topic].pending += 1;
+        let is_batch = matches!(job.origin, Origin::Batch { .. });
         let index = self.jobs.insert(job).0;
-        self.lanes[topic].jobs.push_back(&mut self.jobs, index);
+        let lane = &mut self.lanes[topic];
+        let list = if is_batch { &mut lane.batches } else { &mut lane.jobs };
+        list.push_back(&mut self.jobs, index);
         self.make_runnable(topic);
     }
 
@@ -430,10 +462,10 @@ impl Schedule {
         let lane = &mut self.lanes[topic];
         let before = lane.held;
         lane.held = if held { before | why as u8 } else { before & !(why as u8) };
-        if (lane.held == 0) == (before == 0) {
+        if lane.held == before {
             return;
         }
-        if held {
+        if lane.next().is_none() {
             self.make_idle(topic);
         } else {
             self.make_runnable(topic);
@@ -442,7 +474,7 @@ impl Schedule {
 
     fn make_runnable(&mut self, topic: u32) {
         let lane = &self.lanes[topic];
-        if lane.held != 0 || lane.jobs.is_empty() || lane.link.is_linked() {
+        if lane.next().is_none() || lane.link.is_linked() {
             return;
         }
         let tenant = lane.tenant;
@@ -499,7 +531,7 @@ impl Schedule {
 
     fn head(&self, tenant: u32, audience: &impl Fn(u32) -> u32) -> (u32, u64) {
         let topic = self.lines[tenant].lanes.front().expect("an active tenant has a lane");
-        let job = self.lanes[topic].jobs.front().expect("a runnable lane has a job");
+        let (job, _) = self.lanes[topic].next().expect("a runnable lane has a job");
         let bytes = self.jobs[job].tally.bytes;
         (topic, bytes + BASE + DELIVERY * u64::from(audience(topic)))
     }
@@ -526,10 +558,13 @@ impl Schedule {
 
     fn start(&mut self, tenant: u32, topic: u32) -> (u32, Job) {
         let lane = &mut self.lanes[topic];
-        let index = lane.jobs.pop_front(&mut self.jobs).expect("a runnable lane has a job");
+        let (index, is_batch) = lane.next().expect("a runnable lane has a job");
+        let list = if is_batch { &mut lane.batches } else { &mut lane.jobs };
+        list.unlink(&mut self.jobs, index);
+        lane.batch_ran = is_batch;
         lane.pending -= 1;
         let line = &mut self.lines[tenant];
-        if lane.jobs.is_empty() {
+        if lane.next().is_none() {
             self.make_idle(topic);
         } else {
             line.lanes.rotate(&mut self.lanes);

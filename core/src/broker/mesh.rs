@@ -156,6 +156,8 @@ impl Broker {
         let body = Body::Forward(carried, Ticket { index, generation });
         self.post(self.topics[topic].owner, self.parcel(topic, body));
         self.note_idle(topic);
+        // It keeps its permit, but its slot is free.
+        self.serve_parked();
     }
 
     /// Keeps the lane of a topic that another shard owns within its credit.

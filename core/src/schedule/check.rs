@@ -1,6 +1,6 @@
 //! Recounts jobs and lists, and compares. For checks and tests.
 
-use super::{Job, Line, Origin, Schedule};
+use super::{Hold, Job, Line, Origin, Schedule};
 use crate::lease::Permit;
 use crate::ledger::{Broken, same};
 
@@ -26,14 +26,14 @@ impl Schedule {
         let queued = u64::from(self.jobs.len()) - parked - remote;
         same("schedule: queued jobs", u64::from(self.queued), queued)?;
         for (topic, lane) in self.lanes.iter() {
-            let runnable = lane.held == 0 && !lane.jobs.is_empty();
+            let publishes = lane.held == 0 && !lane.jobs.is_empty();
+            let batches = lane.held & Hold::Block as u8 == 0 && !lane.batches.is_empty();
+            let runnable = publishes || batches;
             same("schedule: lane in the rotation", lane.link.is_linked().into(), runnable.into())?;
-            same(
-                "schedule: lane order",
-                lane.jobs.len().into(),
-                lane.jobs.iter(&self.jobs).filter(|job| self.jobs[*job].topic == topic).count()
-                    as u64,
-            )?;
+            for list in [&lane.jobs, &lane.batches] {
+                let own = list.iter(&self.jobs).filter(|job| self.jobs[*job].topic == topic);
+                same("schedule: lane order", list.len().into(), own.count() as u64)?;
+            }
         }
         let mut present = 0;
         for (tenant, line) in self.lines.iter() {

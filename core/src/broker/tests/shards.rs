@@ -359,6 +359,41 @@ fn a_held_topic_stops_its_publishers_on_every_shard() {
 }
 
 #[test]
+fn batches_of_a_topic_pass_publishes_to_it_that_wait_for_credit() {
+    let limits = Limits { mesh_depth: 3, ..lossless() };
+    let mut cluster = Cluster::new(&limits, 1_000);
+    let (owner, other) = owner_and_other(0);
+    cluster.join(other, 0, Policy::DropNew);
+    cluster.barrier();
+    for _ in 0..3 {
+        let _ = cluster.publish(owner, 0, 100, None);
+    }
+    for _ in 0..70 {
+        let _ = cluster.publish(other, 0, 100, None);
+    }
+    assert_eq!(cluster.shards[other].broker.jobs().0, 6, "the credit is spent");
+    cluster.heal();
+}
+
+#[test]
+fn the_slot_of_a_publish_that_went_to_its_owner_goes_to_a_parked_one() {
+    let limits = Limits { pub_queue_total: 2, ..lossless() };
+    let mut cluster = Cluster::new(&limits, 1_000);
+    let (_, other) = owner_and_other(0);
+    let topic = cluster.topic(other, 0);
+    let Shard { broker, source, .. } = &mut cluster.shards[other];
+    for expected in [(1, 0), (2, 0), (2, 1)] {
+        let frame = Bytes::from_static(b"........");
+        let message = Message { frame, records: 1, ack: Ack::None, except: None };
+        let _ = broker.publish(*source, topic, message);
+        assert_eq!(broker.jobs(), expected);
+    }
+    let _ = broker.step(100);
+    assert_eq!(broker.jobs(), (0, 0), "nothing is held by anybody");
+    assert_eq!(broker.ledger().forwarded.records, 3);
+}
+
+#[test]
 fn a_full_queue_loses_the_batch_and_says_where_the_topic_is() {
     let limits = Limits { mesh_depth: 2, ..lossless() };
     let mut cluster = Cluster::new(&limits, 1);
