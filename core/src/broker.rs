@@ -39,13 +39,16 @@ use core::time::Duration;
 mod catch_up;
 #[cfg(any(test, feature = "check"))]
 mod check;
+mod draft;
 mod fan_out;
+mod fan_run;
 mod join;
 mod leave;
 mod look;
 mod mesh;
 mod publish;
 mod relief;
+mod settle;
 mod shutdown;
 mod slow;
 mod tape;

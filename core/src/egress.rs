@@ -16,7 +16,7 @@
 use crate::list::List;
 use crate::peers::{Outlet, Ready};
 use crate::slab::Slab;
-use crate::writer::State;
+use crate::writer::{QUANTUM, State};
 
 /// The ready lists of a shard.
 #[derive(Debug)]
@@ -24,9 +24,6 @@ pub(crate) struct Egress {
     new: List<Ready>,
     old: List<Ready>,
 }
-
-/// Byte quantum of the ready lists.
-const QUANTUM: i64 = 64 << 10;
 
 impl Egress {
     pub(crate) fn new() -> Self {
@@ -39,9 +36,16 @@ impl Egress {
         if outlet.write.state != State::Idle || outlet.write.refusing || !outlet.has_work() {
             return;
         }
-        outlet.write.state = State::Ready;
-        outlet.write.deficit = QUANTUM;
-        outlet.write.is_new = true;
+        self.enlist(outlets, index);
+    }
+
+    /// The same for one that is known to be idle, not to refuse and to have work.
+    #[inline]
+    pub(crate) fn enlist(&mut self, outlets: &mut Slab<Outlet>, index: u32) {
+        let write = &mut outlets[index].write;
+        write.state = State::Ready;
+        write.deficit = QUANTUM;
+        write.is_new = true;
         self.new.push_back(outlets, index);
     }
 
@@ -62,17 +66,11 @@ impl Egress {
         }
     }
 
-    /// Settles the turn of an outlet that wrote `bytes`; it stays ready if it has more.
-    pub(crate) fn settle(&mut self, outlets: &mut Slab<Outlet>, index: u32, bytes: u64) {
-        let outlet = &mut outlets[index];
-        let spent = i64::try_from(bytes).unwrap_or(i64::MAX);
-        outlet.write.deficit = outlet.write.deficit.saturating_sub(spent).max(-QUANTUM);
-        outlet.write.state = State::Idle;
-        if outlet.write.refusing || !outlet.has_work() {
-            return;
-        }
-        outlet.write.state = State::Ready;
-        if outlet.write.deficit > 0 {
+    /// An outlet whose turn is over has more: it goes on if it has credit.
+    pub(crate) fn enlist_again(&mut self, outlets: &mut Slab<Outlet>, index: u32) {
+        let write = &mut outlets[index].write;
+        write.state = State::Ready;
+        if write.deficit > 0 {
             self.old.push_front(outlets, index);
         } else {
             self.old.push_back(outlets, index);
@@ -112,6 +110,12 @@ mod tests {
     use super::*;
     use crate::peers::Pipe;
 
+    fn settle(egress: &mut Egress, outlets: &mut Slab<Outlet>, index: u32, bytes: u64) {
+        if outlets[index].write.settle(bytes) && outlets[index].has_work() {
+            egress.enlist_again(outlets, index);
+        }
+    }
+
     #[test]
     fn sparse_outlets_go_first() {
         let mut outlets = Slab::default();
@@ -123,14 +127,14 @@ mod tests {
             index
         });
         assert_eq!(egress.next(&mut outlets), Some(bulk));
-        egress.settle(&mut outlets, bulk, 64 << 10);
+        settle(&mut egress, &mut outlets, bulk, 64 << 10);
         assert_eq!(egress.next(&mut outlets), Some(sparse), "new before old");
-        egress.settle(&mut outlets, sparse, 100);
+        settle(&mut egress, &mut outlets, sparse, 100);
         assert_eq!(egress.next(&mut outlets), Some(sparse), "it has credit left");
         outlets[sparse].write.pop_first();
-        egress.settle(&mut outlets, sparse, 100);
+        settle(&mut egress, &mut outlets, sparse, 100);
         assert_eq!(egress.next(&mut outlets), Some(bulk));
-        egress.settle(&mut outlets, bulk, 0);
+        settle(&mut egress, &mut outlets, bulk, 0);
         egress.check(&outlets).unwrap();
         egress.forget(&mut outlets, bulk);
         assert_eq!(egress.next(&mut outlets), None);

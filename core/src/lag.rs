@@ -46,6 +46,11 @@ impl Gaps {
 
     /// Books a lost run. It may be older than runs that are kept already. Cost: O(1), at most 32.
     pub(crate) fn add(&mut self, lost: Gap) {
+        if let Some(newest) = self.0.last_mut()
+            && newest.last + 1 == lost.first
+        {
+            return join(newest, lost);
+        }
         let at = self.0.partition_point(|gap| gap.first < lost.first);
         if at > 0 && self.0[at - 1].last + 1 == lost.first {
             join(&mut self.0[at - 1], lost);

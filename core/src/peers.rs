@@ -1,6 +1,6 @@
 //! Who is connected: connections, their outlets and their subscriptions, as tables.
 
-use crate::codel::Codel;
+use crate::codel::{Codel, Settings};
 use crate::id::{ConnId, OutletId, SubId};
 use crate::lag::{Gaps, Load};
 use crate::ledger::SubBooks;
@@ -248,6 +248,30 @@ impl Outlet {
     /// Whether its transport took no byte since it was at its limit.
     pub(crate) const fn is_slow(&self) -> bool {
         self.slow.is_linked()
+    }
+
+    /// Its queue is empty: nobody waits, and its peer keeps up.
+    #[inline]
+    pub(crate) fn keeps_up(&mut self, codel: Option<&Settings>, now: Instant) {
+        self.pressed = false;
+        if let Some(settings) = codel {
+            self.codel.empty(settings, now);
+        }
+    }
+
+    /// Whether its next offer is nothing but slots of its queue.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.due.is_empty() && !self.write.has_first() && self.write.begun.is_none()
+    }
+
+    /// Whether bytes that its transport takes change a list it is in.
+    pub(crate) const fn is_watched(&self) -> bool {
+        self.is_slow() || self.bucket != NO_BUCKET
+    }
+
+    /// Whether somebody waits for its turn to be over.
+    pub(crate) const fn is_eventful(&self) -> bool {
+        self.write.control_full || self.closing.is_some() || !self.stalled.is_empty()
     }
 
     /// Whether there is anything to write or to tell.

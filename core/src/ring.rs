@@ -74,6 +74,12 @@ impl Ring {
         self.base + self.slots.len() as u64
     }
 
+    /// The first slot that is not taken.
+    #[inline]
+    pub(crate) fn next_free(&self) -> Option<Slot> {
+        self.slots.get(self.taken as usize).copied()
+    }
+
     pub(crate) fn front(&self) -> Option<Slot> {
         self.slots.front().copied()
     }
@@ -138,6 +144,17 @@ impl Ring {
         slot
     }
 
+    /// Frees the tombstones at the front that are not taken. How many.
+    #[inline]
+    pub(crate) fn trim(&mut self) -> u64 {
+        let mut freed = 0;
+        while self.taken == 0 && self.slots.front().is_some_and(|slot| slot.is_tombstone()) {
+            self.pop();
+            freed += 1;
+        }
+        freed
+    }
+
     /// Tombstones and slots of subscriptions that left. For checks.
     #[cfg(any(test, feature = "check"))]
     pub(crate) const fn dead(&self) -> u32 {
@@ -160,6 +177,33 @@ impl Ring {
         }
         self.cursor = position;
         (position < end).then_some(position)
+    }
+
+    /// The slot where the search for a droppable one goes on.
+    #[inline]
+    pub(crate) fn oldest(&self) -> Option<(u64, Slot)> {
+        let position = self.cursor.max(self.mark());
+        let slot = self.slots.get(usize::try_from(position - self.base).ok()?)?;
+        Some((position, *slot))
+    }
+
+    /// The slot at `position` is given up: it leaves, or becomes a tombstone when it is not the
+    /// first. How many slots left.
+    #[inline]
+    pub(crate) fn give_up(&mut self, position: u64) -> u64 {
+        self.cursor = position;
+        if position == self.base {
+            debug_assert!(self.taken == 0, "what is taken is never given up");
+            self.pop();
+            return 1 + self.trim();
+        }
+        self.bury(position, false);
+        0
+    }
+
+    /// Whether one more dead slot may make compacting pay.
+    pub(crate) fn nears_compaction(&self) -> bool {
+        self.dead >= 8 && (self.dead + 1) * 2 >= self.len()
     }
 
     /// Whether more than half is dead, so that compacting pays.

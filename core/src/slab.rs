@@ -65,6 +65,12 @@ impl<T> Slab<T> {
         if slot.generation == generation { slot.value.as_ref() } else { None }
     }
 
+    /// The value of a held slot, to change, and its generation.
+    pub fn entry(&mut self, index: u32) -> (&mut T, u32) {
+        let slot = &mut self.slots[index as usize];
+        (slot.value.as_mut().expect("inner indices are live"), slot.generation)
+    }
+
     /// The generation of a held slot.
     pub fn generation(&self, index: u32) -> u32 {
         self.slots[index as usize].generation

@@ -2,6 +2,9 @@
 
 use alloc::collections::VecDeque;
 
+/// Byte quantum of the ready lists.
+pub(crate) const QUANTUM: i64 = 64 << 10;
+
 /// Where control bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
@@ -61,6 +64,15 @@ pub(crate) enum Progress {
 }
 
 impl Write {
+    /// A turn in which `bytes` went out is over. Whether it may have another one.
+    #[inline]
+    pub(crate) fn settle(&mut self, bytes: u64) -> bool {
+        let spent = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.deficit = self.deficit.saturating_sub(spent).max(-QUANTUM);
+        self.state = State::Idle;
+        !self.refusing
+    }
+
     pub(crate) fn has_first(&self) -> bool {
         !self.first.is_empty()
     }

@@ -1,16 +1,19 @@
 //! From a queued job to the queues of its audience: checkpoint 5 for each subscription.
 
+use super::fan_run::enqueue;
 use super::{Broker, Close, FanOut, Progress};
 use crate::backlog::{Decision, View, holds};
 use crate::id::Ticket;
 use crate::lag::Load;
-use crate::ledger::{Page, Tally};
+use crate::ledger::{Ledger, Page, Tally};
+use crate::memory::Held;
 use crate::notice::{Gap, Notice};
-use crate::peers::{Outlet, Pipe, SLOT, Stage, Sub};
+use crate::peers::{Outlet, Peers, Pipe, SLOT, Stage, Sub};
 use crate::ring::Slot;
 use crate::schedule::{Hold, Job, Origin};
 use crate::shed::Band;
 use crate::slab::NONE;
+use crate::topic::Topic;
 use crate::verdict::{Ack, Place, Policy, Reason};
 use crate::writer::State;
 
@@ -25,7 +28,8 @@ enum Reached {
 }
 
 /// What checkpoint 5 has to know about one subscription.
-fn view(fan: &FanOut, sub: &Sub, outlet: &Outlet, band: Band) -> View {
+#[inline(always)]
+pub(super) fn view(fan: &FanOut, sub: &Sub, outlet: &Outlet, band: Band) -> View {
     let (waiting, taken) = match outlet.pipe {
         Pipe::Shared => (outlet.waiting, outlet.taken),
         Pipe::Single => (sub.waiting, sub.taken),
@@ -39,6 +43,24 @@ fn view(fan: &FanOut, sub: &Sub, outlet: &Outlet, band: Band) -> View {
         cost: fan.cost,
         refusing: outlet.write.refusing,
         band,
+    }
+}
+
+/// Where a loss is booked.
+pub(super) type Losers<'a> = (&'a mut Ledger, &'a mut Topic, &'a mut Sub, &'a Outlet);
+
+/// Books a batch as dropped, and keeps the gap for a subscriber who will still read.
+#[inline(always)]
+pub(super) fn book_loss(
+    (ledger, topic, sub, outlet): Losers<'_>,
+    (first, tally): (u64, Tally),
+    (place, reason): (Place, Reason),
+) {
+    let page = Page { tenant: topic.tenant, topic: &mut topic.books, sub: &mut sub.books };
+    ledger.dropped(page, place, reason, tally);
+    if sub.is_active() || outlet.closing == Some(Close::AfterFlush) {
+        let last = first + tally.records - 1;
+        sub.gaps.add(Gap { first, last, records: tally.records, place, reason });
     }
 }
 
@@ -139,27 +161,25 @@ impl Broker {
     fn fan_out(&mut self, left: &mut u32) -> bool {
         let mut fan = self.fan.take().expect("called with a fan-out");
         // The first delivery was paid for when the job started.
-        let mut paid = u32::from(fan.served == 0);
+        let paid = u32::from(fan.served == 0);
+        let budget = left.saturating_add(paid);
+        let mut room = budget;
         let done = loop {
+            self.queue_run(&mut fan, &mut room);
             let Some(&sub) = self.topics[fan.topic].audience.get(fan.served as usize) else {
                 break true;
             };
-            if paid == 0 && *left == 0 {
+            if room == 0 {
                 break false;
             }
             match self.reach(&mut fan, sub) {
-                Reached::Queued | Reached::Dropped => {
-                    if paid > 0 {
-                        paid -= 1;
-                    } else {
-                        *left -= 1;
-                    }
-                }
+                Reached::Queued | Reached::Dropped => room -= 1,
                 Reached::Passed => {}
                 Reached::Wait => break false,
             }
             fan.served += 1;
         };
+        *left -= (budget - room).saturating_sub(paid).min(*left);
         self.book_reached(&mut fan);
         if !done {
             self.fan = Some(fan);
@@ -247,11 +267,7 @@ impl Broker {
             let decision = view.decide();
             match if must_fit { Decision::Accept } else { decision } {
                 Decision::Accept => {
-                    sub.waiting.add(fan.cost);
-                    sub.slots += 1;
-                    sub.books.expect(fan.tally);
-                    outlet.waiting.add(fan.cost);
-                    outlet.ring.push(Slot { message: fan.message, sub: index });
+                    enqueue(fan, (index, sub), outlet);
                     memory.retain(fan.message, 1);
                     memory.charge(SLOT);
                     fan.reached += 1;
@@ -291,6 +307,7 @@ impl Broker {
     }
 
     /// Drops the oldest batch of an outlet that is not taken and whose policy gives up the oldest.
+    /// The caller notes what waits there afterwards.
     fn drop_oldest(&mut self, outlet: u32, place: Place) -> bool {
         let (outlets, subs) = (&mut self.peers.outlets, &self.peers.subs);
         let ring = &mut outlets[outlet].ring;
@@ -306,20 +323,26 @@ impl Broker {
         self.lose(outlet, position, (place, Reason::DropOld));
         self.trim(outlet);
         self.note_room(outlet);
-        self.note_heavy(outlet);
         true
     }
 
     /// Drops a batch that waits in a queue.
-    pub(super) fn lose(&mut self, outlet: u32, position: u64, (place, reason): (Place, Reason)) {
-        let slot = self.peers.outlets[outlet].ring.bury(position, false);
-        self.forget_waiting(outlet, slot);
-        let held = self.memory.get(slot.message);
-        let lost = (held.first, held.tally);
-        self.book_drop(slot.sub, lost, place, reason);
-        self.memory.release(slot.message);
-        self.peers.note_due(slot.sub);
-        self.finish_sub(slot.sub);
+    pub(super) fn lose(&mut self, outlet: u32, position: u64, why: (Place, Reason)) {
+        let Self { ledger, memory, peers: Peers { outlets, subs, .. }, topics, .. } = self;
+        let queue = &mut outlets[outlet];
+        let slot = queue.ring.bury(position, false);
+        let &Held { cost, first, tally, .. } = memory.get(slot.message);
+        let sub = &mut subs[slot.sub];
+        queue.waiting.remove(cost);
+        sub.waiting.remove(cost);
+        sub.slots -= 1;
+        book_loss((ledger, &mut topics[sub.topic], sub, queue), (first, tally), why);
+        let has_more = sub.is_active() && sub.waiting.batches > 0;
+        memory.release(slot.message);
+        if !has_more {
+            self.peers.note_due(slot.sub);
+            self.finish_sub(slot.sub);
+        }
     }
 
     /// A queued slot of a subscription is no longer waiting.
@@ -334,11 +357,9 @@ impl Broker {
     /// Frees tombstones at the front of a ring, and compacts it when half of it is dead.
     pub(super) fn trim(&mut self, outlet: u32) {
         let ring = &mut self.peers.outlets[outlet].ring;
-        while ring.taken() == 0 && !ring.is_empty() && ring.at(ring.base()).is_tombstone() {
-            ring.pop();
-            self.memory.discharge(SLOT);
-        }
-        if self.peers.outlets[outlet].ring.wants_compaction() {
+        let freed = ring.trim();
+        self.memory.discharge(SLOT * freed);
+        if ring.wants_compaction() {
             self.compact(outlet);
         }
     }
@@ -347,20 +368,14 @@ impl Broker {
     pub(super) fn book_drop(
         &mut self,
         index: u32,
-        (first, tally): (u64, Tally),
+        lost: (u64, Tally),
         place: Place,
         reason: Reason,
     ) {
-        let sub = &mut self.peers.subs[index];
-        let topic = &mut self.topics[sub.topic];
-        let page = Page { tenant: topic.tenant, topic: &mut topic.books, sub: &mut sub.books };
-        self.ledger.dropped(page, place, reason, tally);
-        let flushing = self.peers.outlets[sub.outlet].closing == Some(Close::AfterFlush);
-        if !sub.is_active() && !flushing {
-            return;
-        }
-        let last = first + tally.records - 1;
-        sub.gaps.add(Gap { first, last, records: tally.records, place, reason });
+        let Self { ledger, peers: Peers { outlets, subs, .. }, topics, .. } = self;
+        let sub = &mut subs[index];
+        let (topic, outlet) = (&mut topics[sub.topic], &outlets[sub.outlet]);
+        book_loss((ledger, topic, sub, outlet), lost, (place, reason));
     }
 
     /// Keeps the topic's count of full `block` subscriptions true.

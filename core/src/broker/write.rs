@@ -1,44 +1,17 @@
 //! From queues to transports: checkpoint 6. Offers, their frames, and settling them.
 
-use super::{Broker, Close, Lane, Offer};
+use super::draft::{Draft, Taken};
+use super::{Broker, Lane, Offer};
 use crate::id::OutletId;
-use crate::ledger::{Page, Tally};
 use crate::memory::Memory;
 use crate::notice::Notice;
-use crate::peers::{NO_BUCKET, Outlet, Peers, Pipe, SLOT, Stage, Sub};
-use crate::slab::Slab;
-use crate::topic::Topic;
+use crate::peers::{Outlet, Peers, Pipe, SLOT};
 use crate::verdict::{Place, Reason, Refusal};
-use crate::writer::{Offered, Progress, State};
+use crate::writer::State;
 use bytes::Bytes;
 
 /// The most control frames one offer hands out.
 const MAX_FIRSTS: u32 = 64;
-
-/// Where taking slots into an offer stopped.
-enum Taken {
-    /// The offer is full, or the queue is empty.
-    All,
-    /// At a slot that nobody wants any more.
-    Dead(u64),
-    /// Before a record of a subscription that has lost earlier ones.
-    Gap { sub: u32, first: u64 },
-    /// At a batch that waited too long.
-    Stale(u64),
-}
-
-/// Where spending accepted bytes on slots stopped.
-enum Finished {
-    /// All that was asked for is finished.
-    All,
-    /// After a slot of a subscription that may have more to do.
-    Look(u32),
-    /// At a slot that is not finished.
-    Short,
-}
-
-/// Bytes still to be spent, and what was delivered with those that were.
-type Spent<'a> = (&'a mut u64, &'a mut Tally);
 
 /// The frames of an open offer, see [`Broker::frames`].
 #[derive(Debug)]
@@ -75,33 +48,6 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-/// The tables that a finished slot is counted in.
-type Tables<'a> = (&'a mut Outlet, &'a mut Memory, &'a mut Slab<Sub>, &'a mut Slab<Topic>);
-
-/// The front slot is delivered. True when its subscription needs a look.
-#[inline(always)]
-fn finish_slot(
-    (outlet, memory, subs, topics): Tables<'_>,
-    (cost, tally): (u64, Tally),
-    delivered: &mut Tally,
-) -> bool {
-    let slot = outlet.ring.pop().expect("a taken slot is in the ring");
-    memory.discharge(SLOT);
-    memory.release(slot.message);
-    if slot.is_control() {
-        outlet.write.control -= cost;
-        return false;
-    }
-    outlet.taken.remove(cost);
-    let sub = &mut subs[slot.sub];
-    sub.taken.remove(cost);
-    sub.slots -= 1;
-    sub.books.deliver(tally);
-    topics[sub.topic].books.deliver(tally);
-    *delivered += tally;
-    sub.holds || !sub.is_active() || !sub.gaps.is_empty()
-}
-
 fn tail(frame: &Bytes, out: u64) -> &[u8] {
     &frame[usize::try_from(out).expect("a frame is in memory")..]
 }
@@ -113,20 +59,60 @@ impl Broker {
             if !self.notices.is_empty() || !self.peers.untold.is_empty() {
                 return None;
             }
-            let index = self.egress.next(&mut self.peers.outlets)?;
-            self.tell_due(index);
-            if !self.notices.is_empty() {
+            let Self {
+                codel, egress, limits, memory, now, peers: Peers { outlets, subs, .. }, ..
+            } = self;
+            let index = egress.next(outlets)?;
+            let (outlet, generation) = outlets.entry(index);
+            let mut draft = Draft::new(limits.offer_batches, limits.offer_bytes);
+            let is_plain = outlet.is_plain() && outlet.pipe == Pipe::Shared;
+            let taken = is_plain.then(|| {
+                let clock = codel.as_ref().map(|settings| (settings, *now));
+                draft.take_lines(outlet, (subs, memory), clock)
+            });
+            if !matches!(taken, Some(Taken::All)) && !self.compose(index, &mut draft, taken) {
                 self.settled(index, 0);
                 return None;
             }
-            let offered = self.compose(index);
-            if offered.bytes > 0 {
-                self.peers.outlets[index].write.offered = offered;
-                let outlet = self.peers.outlet_id(index);
-                return Some(Offer { outlet, bytes: offered.bytes });
+            let outlet = &mut self.peers.outlets[index];
+            if draft.offered.bytes > 0 {
+                outlet.write.offered = draft.offered;
+                let outlet = OutletId { index, generation };
+                return Some(Offer { outlet, bytes: draft.offered.bytes });
             }
             self.settled(index, 0);
         }
+    }
+
+    /// Goes on with an offer that is not, or not yet, just slots in a row. Without bytes in it at
+    /// the end there is a gap to tell first, or there were nothing but dead slots. False when
+    /// there is a notice to give first.
+    fn compose(&mut self, index: u32, draft: &mut Draft, mut taken: Option<Taken>) -> bool {
+        if taken.is_none() {
+            self.tell_due(index);
+            if !self.notices.is_empty() {
+                return false;
+            }
+            self.offer_first(index, draft);
+        }
+        loop {
+            match taken {
+                Some(Taken::All) => break,
+                Some(Taken::Dead(position)) => self.skip_dead(index, position),
+                Some(Taken::Stale(position)) => self.drop_stale(index, position),
+                Some(Taken::Gap { sub, first }) => {
+                    if draft.offered.bytes == 0 {
+                        self.tell_gaps(sub, first);
+                    }
+                    break;
+                }
+                None => {}
+            }
+            let Self { codel, memory, now, peers: Peers { outlets, subs, .. }, .. } = self;
+            let clock = codel.as_ref().map(|settings| (settings, *now));
+            taken = Some(draft.take_lines(&mut outlets[index], (subs, memory), clock));
+        }
+        true
     }
 
     /// Tells the gaps of subscriptions that have nothing left to write.
@@ -138,11 +124,10 @@ impl Broker {
         }
     }
 
-    /// Decides which frames go now and takes them. No bytes: there is a gap to tell first, or
-    /// nothing but dead slots.
-    fn compose(&mut self, index: u32) -> Offered {
+    /// What goes before all else: the rest of a frame in mid-write, and control frames.
+    fn offer_first(&self, index: u32, draft: &mut Draft) {
         let outlet = &self.peers.outlets[index];
-        let mut offered = Offered::default();
+        let offered = &mut draft.offered;
         if outlet.write.out(Lane::InLine) > 0 {
             let front = outlet.ring.at(outlet.ring.base());
             offered.bytes = self.frame_len(front.message) - outlet.write.out(Lane::InLine);
@@ -155,24 +140,10 @@ impl Broker {
             offered.bytes += self.frame_len(message) - out;
             offered.firsts += 1;
         }
-        let most = self.most_offered(index);
-        let outlet = &self.peers.outlets[index];
-        let more_firsts = outlet.write.first_at(offered.firsts).is_some();
-        let mut room = if more_firsts { 0 } else { self.limits.offer_batches };
-        while room > 0 && offered.bytes < most {
-            match self.take_lines(index, &mut offered, (&mut room, most)) {
-                Taken::All => break,
-                Taken::Dead(position) => self.skip_dead(index, position),
-                Taken::Stale(position) => self.drop_stale(index, position),
-                Taken::Gap { sub, first } => {
-                    if offered.bytes == 0 {
-                        self.tell_gaps(sub, first);
-                    }
-                    break;
-                }
-            }
+        if outlet.write.first_at(offered.firsts).is_some() {
+            draft.room = 0;
         }
-        offered
+        draft.most = self.most_offered(index);
     }
 
     /// How many bytes an outlet may be offered: within its share of its connection's, when it is
@@ -189,59 +160,6 @@ impl Broker {
 
     fn frame_len(&self, message: u32) -> u64 {
         self.memory.get(message).frame.len() as u64
-    }
-
-    /// Takes slots of an outlet into its offer, while there is room in it. Stops at what is rare.
-    fn take_lines(
-        &mut self,
-        index: u32,
-        offered: &mut Offered,
-        (room, most): (&mut u64, u64),
-    ) -> Taken {
-        let Self { codel, memory, now, peers: Peers { outlets, subs, .. }, .. } = self;
-        let outlet = &mut outlets[index];
-        while *room > 0 && offered.bytes < most {
-            let position = outlet.ring.mark();
-            if position == outlet.ring.end() {
-                return Taken::All;
-            }
-            let slot = outlet.ring.at(position);
-            if slot.is_tombstone() {
-                return Taken::Dead(position);
-            }
-            let held = memory.get(slot.message);
-            let bytes = held.frame.len() as u64;
-            if offered.bytes > 0 && offered.bytes + bytes > most {
-                return Taken::All;
-            }
-            if !slot.is_control() {
-                let sub = &mut subs[slot.sub];
-                if sub.is_dead(position) {
-                    return Taken::Dead(position);
-                }
-                if sub.gaps.before(held.first) {
-                    return Taken::Gap { sub: slot.sub, first: held.first };
-                }
-                // What follows the first batch of an offer is younger, and may be given back.
-                if let Some(settings) = codel
-                    && !offered.judged
-                {
-                    let stale = outlet.codel.observe(settings, *now, now.since(held.at));
-                    if stale && outlet.pressed && sub.may_lose_one() {
-                        return Taken::Stale(position);
-                    }
-                    offered.judged = true;
-                }
-                outlet.waiting.remove(held.cost);
-                outlet.taken.add(held.cost);
-                sub.waiting.remove(held.cost);
-                sub.taken.add(held.cost);
-            }
-            outlet.ring.take_one();
-            offered.bytes += bytes;
-            *room -= 1;
-        }
-        Taken::All
     }
 
     /// Tells the gaps of a subscription that begin before the record `first`.
@@ -278,214 +196,6 @@ impl Broker {
         let outlet = self.peers.outlet(offer.outlet).ok();
         let firsts = outlet.map_or(0, |outlet| outlet.write.offered.firsts);
         Frames { memory: &self.memory, outlet, firsts, first: 0, line: 0 }
-    }
-
-    /// Settles an offer: the transport accepted `bytes`. Fewer than offered, and the outlet
-    /// refuses until [`writable`](Self::writable); the frame in mid-write is pinned and the rest
-    /// goes back to the queue. A stale outlet is ignored. Cost: O(frames of the offer).
-    ///
-    /// # Panics
-    /// When the outlet has no open offer, or more was accepted than offered.
-    pub fn sent(&mut self, offer: Offer, bytes: u64) {
-        self.tape_sent(offer.outlet, bytes);
-        let index = offer.outlet.index;
-        let Ok(outlet) = self.peers.outlet(offer.outlet) else { return };
-        let write = &outlet.write;
-        assert!(write.state == State::Offered, "an offer is settled once");
-        let Offered { firsts, bytes: most, .. } = write.offered;
-        assert!(bytes <= most, "no transport accepts more than it is offered");
-        let begun = outlet.write.begun.is_some();
-        let mut delivered = Tally::ZERO;
-        if bytes == most && firsts == 0 && !begun {
-            while let Finished::Look(sub) = self.finish_all(index, &mut delivered) {
-                self.after_delivery(sub);
-            }
-        } else {
-            self.sent_in_part(index, firsts, (&mut { bytes }, &mut delivered));
-        }
-        let outlet = &mut self.peers.outlets[index];
-        outlet.write.refusing = bytes < most;
-        outlet.pressed |= bytes < most;
-        if bytes > 0 && outlet.is_slow() {
-            self.slow.disarm(&mut self.peers.outlets, index);
-        }
-        if bytes < most || self.peers.outlets[index].bucket != NO_BUCKET {
-            self.note_heavy(index);
-        }
-        let outlet = &mut self.peers.outlets[index];
-        self.ledger.delivered(outlet.tenant, delivered);
-        self.settled(index, bytes);
-    }
-
-    /// The transport accepted some bytes of the offer, or there is more in it than whole slots.
-    fn sent_in_part(&mut self, index: u32, firsts: u32, (accepted, delivered): Spent<'_>) {
-        let begun = self.peers.outlets[index].write.out(Lane::InLine) > 0;
-        let mut whole = !begun || self.finish_lines(index, 1, (accepted, delivered));
-        for _ in 0..firsts {
-            whole = whole && self.finish_first(index, accepted);
-        }
-        whole = whole && self.finish_lines(index, u32::MAX, (accepted, delivered));
-        if !whole {
-            self.give_back(index);
-        }
-    }
-
-    /// An outlet's turn is over.
-    #[inline]
-    fn settled(&mut self, index: u32, bytes: u64) {
-        self.egress.settle(&mut self.peers.outlets, index, bytes);
-        let outlet = &self.peers.outlets[index];
-        let (conn, closing) = (outlet.conn, outlet.closing);
-        let stalled = !outlet.stalled.is_empty();
-        if outlet.ring.is_empty() {
-            self.note_empty(index);
-        }
-        let outlet = &self.peers.outlets[index];
-        if outlet.write.control_full {
-            self.note_control(index);
-        }
-        if stalled {
-            self.note_room(index);
-        }
-        if closing.is_some() {
-            self.note_flushed(conn);
-        }
-    }
-
-    /// An outlet's queue is empty: nobody waits, and its peer keeps up.
-    fn note_empty(&mut self, index: u32) {
-        let outlet = &mut self.peers.outlets[index];
-        outlet.pressed = false;
-        if let Some(settings) = &self.codel {
-            outlet.codel.empty(settings, self.now);
-        }
-    }
-
-    /// Spends accepted bytes on the front control frame. False when it is not finished.
-    fn finish_first(&mut self, index: u32, accepted: &mut u64) -> bool {
-        let write = &mut self.peers.outlets[index].write;
-        let message = write.firsts().next().expect("the offer counted it");
-        let held = self.memory.get(message);
-        let (frame, cost) = (held.frame.len() as u64, held.cost);
-        if write.spend(Lane::First, frame, accepted) != Progress::Finished {
-            return false;
-        }
-        write.pop_first();
-        write.control -= cost;
-        self.memory.release(message);
-        true
-    }
-
-    /// Spends accepted bytes on at most `most` slots at the front. False when one is not finished.
-    fn finish_lines(&mut self, index: u32, most: u32, (accepted, delivered): Spent<'_>) -> bool {
-        let mut left = most;
-        loop {
-            match self.finish_run(index, &mut left, (accepted, delivered)) {
-                Finished::All => return true,
-                Finished::Look(sub) => self.after_delivery(sub),
-                Finished::Short => return false,
-            }
-        }
-    }
-
-    /// The same, until a subscription needs a look.
-    fn finish_run(
-        &mut self,
-        index: u32,
-        left: &mut u32,
-        (accepted, delivered): Spent<'_>,
-    ) -> Finished {
-        let Self { memory, peers: Peers { outlets, subs, .. }, topics, .. } = self;
-        let outlet = &mut outlets[index];
-        while *left > 0 && outlet.ring.taken() > 0 {
-            *left -= 1;
-            let slot = outlet.ring.front().expect("a taken slot is in the ring");
-            if slot.is_tombstone() {
-                outlet.ring.pop();
-                memory.discharge(SLOT);
-                continue;
-            }
-            let held = memory.get(slot.message);
-            let (frame, cost, tally) = (held.frame.len() as u64, held.cost, held.tally);
-            if outlet.write.spend(Lane::InLine, frame, accepted) != Progress::Finished {
-                return Finished::Short;
-            }
-            if finish_slot((outlet, memory, subs, topics), (cost, tally), delivered) {
-                return Finished::Look(slot.sub);
-            }
-        }
-        Finished::All
-    }
-
-    /// All that is taken was accepted. The same, until a subscription needs a look.
-    fn finish_all(&mut self, index: u32, delivered: &mut Tally) -> Finished {
-        let Self { memory, peers: Peers { outlets, subs, .. }, topics, .. } = self;
-        let outlet = &mut outlets[index];
-        while outlet.ring.taken() > 0 {
-            let slot = outlet.ring.front().expect("a taken slot is in the ring");
-            if slot.is_tombstone() {
-                outlet.ring.pop();
-                memory.discharge(SLOT);
-                continue;
-            }
-            let held = memory.get(slot.message);
-            let price = (held.cost, held.tally);
-            if finish_slot((outlet, memory, subs, topics), price, delivered) {
-                return Finished::Look(slot.sub);
-            }
-        }
-        Finished::All
-    }
-
-    /// A subscription has one batch less: it may hold its topic no longer, have a gap to be told,
-    /// or be gone for good.
-    fn after_delivery(&mut self, index: u32) {
-        let sub = &self.peers.subs[index];
-        if sub.holds {
-            self.note_hold(index);
-        } else if !sub.is_active() {
-            self.finish_sub(index);
-            return;
-        }
-        if !self.peers.subs[index].gaps.is_empty() {
-            self.peers.note_due(index);
-        }
-    }
-
-    /// What was taken and not begun goes back to the queue.
-    fn give_back(&mut self, index: u32) {
-        let outlet = &mut self.peers.outlets[index];
-        let keep = u32::from(outlet.write.out(Lane::InLine) > 0);
-        let (from, to) = (outlet.ring.base() + u64::from(keep), outlet.ring.mark());
-        outlet.ring.give_back(keep);
-        for position in from..to {
-            let outlet = &mut self.peers.outlets[index];
-            let slot = outlet.ring.at(position);
-            if slot.is_tombstone() || slot.is_control() {
-                continue;
-            }
-            let held = self.memory.get(slot.message);
-            let (cost, tally) = (held.cost, held.tally);
-            outlet.taken.remove(cost);
-            let sub = &mut self.peers.subs[slot.sub];
-            sub.taken.remove(cost);
-            if matches!(sub.stage, Stage::Left(_)) {
-                outlet.ring.bury(position, false);
-                sub.slots -= 1;
-                let topic = &mut self.topics[sub.topic];
-                let tenant = topic.tenant;
-                let page = Page { tenant, topic: &mut topic.books, sub: &mut sub.books };
-                self.ledger.left(page, tally);
-                self.memory.release(slot.message);
-                self.free_sub(slot.sub);
-                continue;
-            }
-            outlet.waiting.add(cost);
-            sub.waiting.add(cost);
-        }
-        if self.peers.outlets[index].closing == Some(Close::Now) {
-            self.drop_waiting(index, super::leave::CLOSED);
-        }
     }
 
     /// The transport takes bytes again. A stale outlet is ignored. Cost: O(1).
