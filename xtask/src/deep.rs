@@ -1,10 +1,10 @@
-//! The long forms of what must pass, for a night: every planted fault, every count, every mutant
-//! of core, and which lines no test reaches. Goes on after a failure and reports all at the end.
+//! The long forms of what must pass, for a night: every planted fault, swarm, every count, every
+//! mutant of core, and which lines no test reaches. Goes on after a failure and reports all at the end.
 
 use crate::clock::{Stopwatch, readable};
 use crate::program::Program;
 use crate::workspace::Workspace;
-use crate::{apt, faults, instructions};
+use crate::{apt, convict, faults, instructions};
 use anyhow::{Result, ensure};
 use std::time::Duration;
 
@@ -57,6 +57,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         report.push((name, outcome, watch.elapsed()));
     };
     part("faults", &|| faults::run(workspace, None).map(|()| Outcome::Passed));
+    part("convict", &|| convict::run(workspace, None).map(|()| Outcome::Passed));
+    part("swarm", &|| swarm(workspace).map(|()| Outcome::Passed));
     part("instructions", &|| instructions::step(workspace).map(|()| Outcome::Passed));
     for tool in TOOLS {
         part(tool.name, &|| tool.run(workspace));
@@ -65,6 +67,13 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let failed = report.iter().filter(|(_, outcome, _)| *outcome == Outcome::Failed).count();
     ensure!(failed == 0, "{failed} of {} parts failed", report.len());
     Ok(())
+}
+
+/// Random worlds for half an hour, other ones than in CI.
+fn swarm(workspace: &Workspace) -> Result<()> {
+    let line = "cargo run --release --locked -p sluicegate-sim -- swarm --for 30m --seed 1000000000 \
+                --tape target/deep/swarm.tape";
+    Program::new(line, &workspace.root, LIMIT).run()
 }
 
 impl Tool {

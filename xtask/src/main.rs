@@ -5,6 +5,7 @@ mod bench;
 mod ci;
 mod clients;
 mod clock;
+mod convict;
 mod copy;
 mod deep;
 mod faults;
@@ -35,6 +36,12 @@ enum Habit {
     Ci(ci::Selection),
     /// Real Pusher clients against the release server.
     Clients,
+    /// Breaks core on purpose and demands that swarm convicts it and shrink makes its tape small.
+    Convict {
+        /// Only the fault whose file has this stem.
+        #[arg(long)]
+        only: Option<String>,
+    },
     /// What takes hours: faults, instructions, mutants and coverage. Goes on after a failure.
     Deep,
     /// Breaks a copy of the code on purpose and demands that named tests fail.
@@ -63,6 +70,7 @@ fn main() -> ExitCode {
         Habit::Bench => bench::run(&workspace),
         Habit::Ci(selection) => ci::run(&workspace, &selection),
         Habit::Clients => clients::run(&workspace),
+        Habit::Convict { only } => convict::run(&workspace, only.as_deref()),
         Habit::Deep => deep::run(&workspace),
         Habit::Faults { only } => faults::run(&workspace, only.as_deref()),
         Habit::Instructions(options) => instructions::run(&workspace, &options),

@@ -29,6 +29,9 @@ pub(crate) struct Options {
     /// Print one JSON document instead of a table.
     #[arg(long)]
     json: bool,
+    /// Print nothing but a hash of every input and answer of every world.
+    #[arg(long, conflicts_with = "json")]
+    hash: bool,
 }
 
 /// `90s`, `30m`, `2h`.
@@ -94,6 +97,8 @@ fn report(options: &Options, campaign: &Campaign, elapsed: Duration) -> u8 {
     };
     if options.json {
         println!("{}", document(campaign, &missed, &command, elapsed));
+    } else if options.hash {
+        println!("{:016x} of {} worlds", campaign.hash, campaign.worlds);
     } else {
         print(campaign, &missed, &command, elapsed);
     }
