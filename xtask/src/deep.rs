@@ -1,5 +1,6 @@
 //! The long forms of what must pass, for a night: every planted fault, swarm, every count, every
-//! mutant of core, and which lines no test reaches. Goes on after a failure and reports all at the end.
+//! mutant of core, and which lines no test reaches. Goes on after a failure and reports all at the
+//! end.
 
 use crate::clock::{Stopwatch, readable};
 use crate::program::Program;
@@ -71,8 +72,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 
 /// Random worlds for half an hour, other ones than in CI.
 fn swarm(workspace: &Workspace) -> Result<()> {
-    let line = "cargo run --release --locked -p sluicegate-sim -- swarm --for 30m --seed 1000000000 \
-                --tape target/deep/swarm.tape";
+    let line = "cargo run --release --locked -p sluicegate-sim -- swarm --for 30m \
+                --seed 1000000000 --tape target/deep/swarm.tape";
     Program::new(line, &workspace.root, LIMIT).run()
 }
 
