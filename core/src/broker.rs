@@ -182,6 +182,8 @@ pub struct Broker {
     retained: Timers<Retained>,
     /// Subscriptions that are catching up and may have room.
     behind: List<Behind>,
+    /// Of steps too small to be halved, the next one is theirs.
+    behind_next: bool,
     peers: Peers,
     memory: Memory,
     ledger: Ledger,
@@ -241,6 +243,7 @@ impl Broker {
             unused: List::default(),
             retained: Timers::new(Duration::from_millis(limits.retention_ms)),
             behind: List::default(),
+            behind_next: false,
             peers: Peers::default(),
             memory: Memory::default(),
             ledger: Ledger::default(),
@@ -322,6 +325,7 @@ impl Broker {
         }
         self.end_slow();
         self.end_grace();
+        self.note_calm();
         self.forget_due();
         self.update_band();
         self.retire_some();
@@ -389,6 +393,7 @@ impl Broker {
             self.slow.next(&self.peers.outlets),
             self.blocking.next(&self.peers.subs),
             self.grace_ends(),
+            self.calm_at(),
             band,
         ];
         timers.into_iter().flatten().min()

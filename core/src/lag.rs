@@ -39,6 +39,11 @@ impl Gaps {
         self.0.is_empty()
     }
 
+    /// How many runs.
+    pub(crate) fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
     /// Whether something was lost before the record `first`.
     pub(crate) fn before(&self, first: u64) -> bool {
         self.0.first().is_some_and(|gap| gap.first < first)

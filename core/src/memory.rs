@@ -54,6 +54,11 @@ impl Memory {
         self.bytes -= bytes;
     }
 
+    /// A fixed part grew or shrank.
+    pub(crate) fn recharge(&mut self, before: u64, after: u64) {
+        self.bytes = self.bytes + after - before;
+    }
+
     /// Holds a frame, with one reference.
     pub(crate) fn hold(&mut self, frame: Bytes, records: u64, now: Instant) -> u32 {
         let bytes = frame.len() as u64;

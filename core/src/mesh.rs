@@ -141,20 +141,23 @@ impl Outbox {
         u64::from(self.plain) < depth
     }
 
+    /// Whether fewer than half of the batches it may hold are in it.
+    pub(crate) fn is_calm(&self, depth: u64) -> bool {
+        u64::from(self.plain) * 2 < depth
+    }
+
     /// Queues a batch without credit. Only when there is room.
     pub(crate) fn push_plain(&mut self, parcel: Parcel) {
         self.plain += 1;
         self.queue.push_back((parcel, true));
     }
 
-    /// A batch of a topic was lost: its head is told when the queue is empty.
+    /// A first batch of a topic was lost: its head is told when the queue is empty.
     pub(crate) fn note_lost(&mut self, topic: u32) {
-        if !self.lossy.contains(&topic) {
-            self.lossy.push(topic);
-        }
+        self.lossy.push(topic);
     }
 
-    /// A topic of which nothing is told any more.
+    /// A topic of which nothing is told any more. Cost: O(topics with losses).
     pub(crate) fn forget_lost(&mut self, topic: u32) {
         self.lossy.retain(|lossy| *lossy != topic);
     }

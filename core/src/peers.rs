@@ -5,6 +5,7 @@ use crate::id::{ConnId, OutletId, SubId};
 use crate::lag::{Gaps, Load};
 use crate::ledger::SubBooks;
 use crate::list::{Link, List, node};
+use crate::notice::Gap;
 use crate::ring::{Ring, Slot};
 use crate::slab::{NONE, Slab};
 use crate::time::Instant;
@@ -83,6 +84,8 @@ pub(crate) struct Outlet {
     pub(crate) due: List<Due>,
     /// How long what leaves the queue has waited.
     pub(crate) codel: Codel,
+    /// Everything before this position of its queue was sampled: each batch is, once at most.
+    pub(crate) judged: u64,
     /// Its transport refused bytes since the queue was empty: only then can anything be stale.
     pub(crate) pressed: bool,
     /// By how much waits, while it refuses.
@@ -235,6 +238,7 @@ impl Outlet {
             stalled: List::default(),
             due: List::default(),
             codel: Codel::new(),
+            judged: 0,
             pressed: false,
             bucket: NO_BUCKET,
             heavy: Link::default(),
@@ -332,13 +336,16 @@ impl Sub {
     }
 }
 
-/// Bytes charged for a table entry, and for a slot of a ring. Fixed, so that what is held, and so
-/// every decision, is the same on every machine and in every version.
+/// Bytes charged for a table entry, for a slot of a ring, and for a run of lost records. Fixed, so
+/// that what is held, and so every decision, is the same on every machine and in every version.
 pub(crate) const CONN: u64 = 128;
 pub(crate) const OUTLET: u64 = 320;
 pub(crate) const SUB: u64 = 256;
 pub(crate) const SLOT: u64 = size_of::<Slot>() as u64;
 
+pub(crate) const RUN: u64 = 32;
+
+const _: () = assert!(size_of::<Gap>() as u64 == RUN);
 const _: () = assert!(size_of::<Conn>() as u64 <= CONN);
 const _: () = assert!(size_of::<Outlet>() as u64 <= OUTLET);
 const _: () = assert!(size_of::<Sub>() as u64 <= SUB);

@@ -30,6 +30,9 @@ pub enum Start {
     },
 }
 
+/// Bytes charged for an entry of a log besides its message.
+pub(crate) const ENTRY: u64 = size_of::<u32>() as u64;
+
 /// Bounds of a log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
@@ -55,6 +58,7 @@ impl Log {
     /// [`excess`](Self::excess) too.
     pub(crate) fn push(&mut self, memory: &mut Memory, message: u32) {
         memory.retain(message, 1);
+        memory.charge(ENTRY);
         let held = memory.get(message);
         self.records += held.tally.records;
         self.bytes += held.cost;
@@ -79,6 +83,7 @@ impl Log {
         self.records -= held.tally.records;
         self.bytes -= held.cost;
         memory.release(message);
+        memory.discharge(ENTRY);
         if self.messages.is_empty() {
             self.messages = VecDeque::new();
         }
@@ -141,7 +146,7 @@ mod tests {
             let (mut log, mut memory) = log(10, bounds);
             assert_eq!(log.totals(), (12, 4 * cost));
             assert_eq!(first(log.front(), &memory), Some(19));
-            assert_eq!(memory.bytes(), 4 * cost);
+            assert_eq!(memory.bytes(), 4 * (cost + ENTRY));
             while log.pop(&mut memory) {}
             assert_eq!((log.totals(), memory.bytes()), ((0, 0), 0));
         }

@@ -433,30 +433,6 @@ impl Schedule {
         self.make_runnable(topic);
     }
 
-    /// A job of another shard; it has no slot here, and nobody pushes it out.
-    pub(crate) fn push_remote(&mut self, job: Job) {
-        let topic = job.topic;
-        self.remote += 1;
-        self.plain += u32::from(job.origin == Origin::Batch { plain: true });
-        self.lanes[topic].pending += 1;
-        let is_batch = matches!(job.origin, Origin::Batch { .. });
-        let index = self.jobs.insert(job).0;
-        let lane = &mut self.lanes[topic];
-        let list = if is_batch { &mut lane.batches } else { &mut lane.jobs };
-        list.push_back(&mut self.jobs, index);
-        self.make_runnable(topic);
-    }
-
-    /// Batches of other shards that no credit bounds.
-    pub(crate) const fn plain_batches(&self) -> u32 {
-        self.plain
-    }
-
-    /// Jobs of other shards.
-    pub(crate) const fn remote(&self) -> u32 {
-        self.remote
-    }
-
     /// The topic accepts no further batch, or does again, for one reason.
     pub(crate) fn hold(&mut self, topic: u32, why: Hold, held: bool) {
         let lane = &mut self.lanes[topic];
@@ -571,11 +547,7 @@ impl Schedule {
         }
         match self.jobs[index].origin {
             Origin::Here => self.forget_arrival(tenant, index),
-            Origin::Forwarded { .. } => self.remote -= 1,
-            Origin::Batch { plain } => {
-                self.remote -= 1;
-                self.plain -= u32::from(plain);
-            }
+            Origin::Batch { .. } | Origin::Forwarded { .. } => self.note_taken(index),
         }
         (index, self.jobs.remove(index))
     }
@@ -593,5 +565,6 @@ fn first_max(items: impl Iterator<Item = u32>, number: impl Fn(u32) -> u64) -> O
 #[cfg(any(test, feature = "check"))]
 mod check;
 mod parked;
+mod remote;
 #[cfg(test)]
 mod tests;

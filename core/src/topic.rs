@@ -65,6 +65,9 @@ pub(crate) struct Topic {
     pub(crate) interest: u64,
     /// At the owner: what shards with `block` subscriptions may be sent.
     pub(crate) credits: Vec<Credit>,
+    /// At the owner: the shards that lost a batch and were not told where the topic is, one bit
+    /// each.
+    pub(crate) lossy: u64,
     /// Elsewhere: whether the owner sends its batches.
     pub(crate) member: Member,
     /// Elsewhere: the owner was told that there are `block` subscriptions.
@@ -132,6 +135,7 @@ impl Topic {
             subs: 0,
             books: TopicBooks::default(),
             interest: 0,
+            lossy: 0,
             credits: Vec::new(),
             member: Member::Off,
             told_block: false,

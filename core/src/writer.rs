@@ -39,8 +39,6 @@ pub(crate) struct Write {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Offered {
     pub(crate) firsts: u32,
-    /// Its first batch is fresh enough.
-    pub(crate) judged: bool,
     pub(crate) bytes: u64,
 }
 

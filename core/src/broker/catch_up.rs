@@ -6,7 +6,7 @@ use crate::backlog::has_half;
 use crate::lag::Load;
 use crate::ledger::Tally;
 use crate::notice::Gap;
-use crate::peers::{Pipe, SLOT, Stage, Sub};
+use crate::peers::{Pipe, RUN, SLOT, Stage, Sub};
 use crate::replay::{Bounds, Start};
 use crate::ring::Slot;
 use crate::shed::Band;
@@ -114,6 +114,7 @@ impl Broker {
         if matches!(start, Start::At { .. }) && first < from {
             let (place, reason) = (Place::Backlog, Reason::Retention);
             sub.gaps.add(Gap { first, last: from - 1, records: from - first, place, reason });
+            memory.charge(RUN);
         }
         let Some(message) = found else { return false };
         sub.start = from;

@@ -6,7 +6,8 @@ use crate::id::SubId;
 use crate::lag::Load;
 use crate::ledger::{Books, Broken, Tally, same, same_tally};
 use crate::mesh::{Outbox, Parcel};
-use crate::peers::{CONN, OUTLET, PAUSE_PARKED, SLOT, SUB, Stage};
+use crate::peers::{CONN, OUTLET, PAUSE_PARKED, RUN, SLOT, SUB, Stage};
+use crate::replay::ENTRY;
 use crate::schedule::Origin;
 use crate::slab::NONE;
 use crate::topic::Topic;
@@ -256,6 +257,9 @@ impl Broker {
         bytes += u64::from(self.peers.outlets.len()) * OUTLET;
         bytes += u64::from(self.peers.subs.len()) * SUB;
         bytes += self.topics.iter().map(|(_, topic)| topic.charge()).sum::<u64>();
+        bytes += self.peers.subs.iter().map(|(_, sub)| sub.gaps.len() * RUN).sum::<u64>();
+        let logs = self.topics.iter().flat_map(|(_, topic)| topic.log.iter());
+        bytes += logs.map(|_| ENTRY).sum::<u64>();
         bytes += self.mesh.outboxes.iter().flat_map(Outbox::iter).map(Parcel::cost).sum::<u64>();
         same("memory: bytes held", self.memory.bytes(), bytes)
     }

@@ -26,11 +26,13 @@ pub(super) struct Draft {
     pub(super) room: u64,
     /// Bytes in all.
     pub(super) most: u64,
+    /// Its first batch is fresh enough.
+    is_judged: bool,
 }
 
 impl Draft {
     pub(super) fn new(room: u64, most: u64) -> Self {
-        Self { offered: Offered::default(), room, most }
+        Self { offered: Offered::default(), room, most, is_judged: false }
     }
 
     /// Takes slots of an outlet, while there is room. Stops at what is rare.
@@ -76,8 +78,8 @@ impl Draft {
         Taken::All
     }
 
-    /// Whether the batch at the mark waited too long. Only the first of an offer is sampled: what
-    /// follows it is younger, and may be given back.
+    /// Whether the batch at the mark waited too long. Only the first of an offer is sampled, since
+    /// what follows it is younger and may be given back; and each only once.
     #[inline(never)]
     fn is_stale(
         &mut self,
@@ -85,14 +87,16 @@ impl Draft {
         sub: &Sub,
         (settings, now, admitted): (&Settings, Instant, Instant),
     ) -> bool {
-        if self.offered.judged {
+        let position = outlet.ring.mark();
+        if self.is_judged || position < outlet.judged {
             return false;
         }
         let stale = outlet.codel.observe(settings, now, now.since(admitted));
         if stale && outlet.pressed && sub.may_lose_one() {
             return true;
         }
-        self.offered.judged = true;
+        self.is_judged = true;
+        outlet.judged = position + 1;
         false
     }
 }

@@ -6,9 +6,9 @@ use crate::backlog::{Decision, View, holds};
 use crate::id::Ticket;
 use crate::lag::Load;
 use crate::ledger::{Ledger, Page, Tally};
-use crate::memory::Held;
+use crate::memory::{Held, Memory};
 use crate::notice::{Gap, Notice};
-use crate::peers::{Outlet, Peers, Pipe, SLOT, Stage, Sub};
+use crate::peers::{Outlet, Peers, Pipe, RUN, SLOT, Stage, Sub};
 use crate::ring::Slot;
 use crate::schedule::{Hold, Job, Origin};
 use crate::shed::Band;
@@ -47,12 +47,13 @@ pub(super) fn view(fan: &FanOut, sub: &Sub, outlet: &Outlet, band: Band) -> View
 }
 
 /// Where a loss is booked.
-pub(super) type Losers<'a> = (&'a mut Ledger, &'a mut Topic, &'a mut Sub, &'a Outlet);
+pub(super) type Losers<'a> =
+    (&'a mut Ledger, &'a mut Memory, &'a mut Topic, &'a mut Sub, &'a Outlet);
 
 /// Books a batch as dropped, and keeps the gap for a subscriber who will still read.
 #[inline(always)]
 pub(super) fn book_loss(
-    (ledger, topic, sub, outlet): Losers<'_>,
+    (ledger, memory, topic, sub, outlet): Losers<'_>,
     (first, tally): (u64, Tally),
     (place, reason): (Place, Reason),
 ) {
@@ -60,7 +61,9 @@ pub(super) fn book_loss(
     ledger.dropped(page, place, reason, tally);
     if sub.is_active() || outlet.closing == Some(Close::AfterFlush) {
         let last = first + tally.records - 1;
+        let before = sub.gaps.len();
         sub.gaps.add(Gap { first, last, records: tally.records, place, reason });
+        memory.recharge(RUN * before, RUN * sub.gaps.len());
     }
 }
 
@@ -72,7 +75,8 @@ impl Broker {
         self.tape_step(work);
         let mut left = work;
         left -= self.relieve(work);
-        left -= self.catch_up(left.div_ceil(2));
+        let share = self.share_of_behind(left);
+        left -= self.catch_up(share);
         loop {
             if self.fan.is_some() && !self.fan_out(&mut left) {
                 return Progress::More;
@@ -90,6 +94,16 @@ impl Broker {
             }
             left -= handed;
         }
+    }
+
+    /// How much of a step goes to subscriptions that catch up, while publishes wait as well: half,
+    /// and of a step that cannot be halved every other one.
+    fn share_of_behind(&mut self, work: u32) -> u32 {
+        if work != 1 {
+            return work / 2;
+        }
+        self.behind_next = !self.behind_next;
+        self.behind_next.into()
     }
 
     /// Whether a step would find something to do.
@@ -126,7 +140,7 @@ impl Broker {
         let here = self.mesh.shard;
         let mut except = job.except.map(|outlet| (here, outlet));
         if let Origin::Forwarded { shard, flight, except: told } = job.origin {
-            self.answer_forward(job.topic, (shard, flight), first);
+            self.answer_forward(job.topic, (shard, flight), Ok(first));
             except = told;
             job.except = told.filter(|(shard, _)| *shard == here).map(|(_, outlet)| outlet);
         }
@@ -135,7 +149,7 @@ impl Broker {
         self.begin_fan_out(job);
     }
 
-    fn begin_fan_out(&mut self, job: Job) {
+    pub(super) fn begin_fan_out(&mut self, job: Job) {
         let except = job.except.filter(|outlet| self.peers.outlet(*outlet).is_ok());
         let is_foreign = matches!(job.origin, Origin::Batch { .. });
         let lost = if is_foreign { self.lost_before(job.topic, job.message) } else { None };
@@ -336,7 +350,7 @@ impl Broker {
         queue.waiting.remove(cost);
         sub.waiting.remove(cost);
         sub.slots -= 1;
-        book_loss((ledger, &mut topics[sub.topic], sub, queue), (first, tally), why);
+        book_loss((ledger, memory, &mut topics[sub.topic], sub, queue), (first, tally), why);
         let has_more = sub.is_active() && sub.waiting.batches > 0;
         memory.release(slot.message);
         if !has_more {
@@ -372,10 +386,10 @@ impl Broker {
         place: Place,
         reason: Reason,
     ) {
-        let Self { ledger, peers: Peers { outlets, subs, .. }, topics, .. } = self;
+        let Self { ledger, memory, peers: Peers { outlets, subs, .. }, topics, .. } = self;
         let sub = &mut subs[index];
         let (topic, outlet) = (&mut topics[sub.topic], &outlets[sub.outlet]);
-        book_loss((ledger, topic, sub, outlet), lost, (place, reason));
+        book_loss((ledger, memory, topic, sub, outlet), lost, (place, reason));
     }
 
     /// Keeps the topic's count of full `block` subscriptions true.

@@ -131,7 +131,7 @@ impl Tables<'_> {
         loser.slots -= 1;
         let why = (Place::Backlog, Reason::DropOld);
         let topic = &mut self.topics[loser.topic];
-        book_loss((self.ledger, topic, loser, outlet), (first, tally), why);
+        book_loss((self.ledger, self.memory, topic, loser, outlet), (first, tally), why);
         self.memory.release(slot.message);
         enqueue(fan, (index, &mut subs[index]), outlet);
         true

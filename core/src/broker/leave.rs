@@ -2,10 +2,10 @@
 
 use super::{Broker, Close, Lane};
 use crate::id::{ConnId, OutletId, SubId};
-use crate::lag::{Gaps, Load};
+use crate::lag::Load;
 use crate::ledger::{Page, Tally};
 use crate::notice::Notice;
-use crate::peers::{CONN, OUTLET, Outlet, SLOT, SUB, Stage};
+use crate::peers::{CONN, OUTLET, Outlet, RUN, SLOT, SUB, Stage, Sub};
 use crate::ring::Slot;
 use crate::slab::NONE;
 use crate::verdict::{Place, Policy, Reason, Refusal};
@@ -22,6 +22,7 @@ impl Broker {
         let outlet = self.peers.sub(sub)?.outlet;
         let index = sub.index;
         self.leave_audience(index);
+        self.forget_gaps(index);
         let ring = &self.peers.outlets[outlet].ring;
         let mark = ring.mark();
         let taken: Tally = (ring.base()..mark)
@@ -32,7 +33,6 @@ impl Broker {
         let sub = &mut self.peers.subs[index];
         let Load { batches, bytes } = core::mem::take(&mut sub.waiting);
         sub.stage = Stage::Left(mark);
-        sub.gaps = Gaps::default();
         let mut waiting = sub.books.lag;
         waiting -= taken;
         let topic = &mut self.topics[sub.topic];
@@ -91,9 +91,10 @@ impl Broker {
 
     /// Frees a subscription that has left once no slot names it.
     pub(super) fn free_sub(&mut self, index: u32) {
-        let topic = self.peers.subs[index].topic;
+        let Sub { topic, ref gaps, .. } = self.peers.subs[index];
+        let held = SUB + RUN * gaps.len();
         if self.peers.free_sub(index) {
-            self.memory.discharge(SUB);
+            self.memory.discharge(held);
             self.topics[topic].subs -= 1;
             self.note_idle(topic);
         }
@@ -138,6 +139,15 @@ impl Broker {
         ring.compact(|slot| !slot.is_tombstone());
         let freed = before - ring.len();
         self.memory.discharge(SLOT * u64::from(freed));
+        // Slots have moved to the front: at worst one is sampled once more.
+        let outlet = &mut self.peers.outlets[outlet];
+        outlet.judged = outlet.judged.min(outlet.ring.mark());
+    }
+
+    /// What a subscription lost is not told any more.
+    pub(super) fn forget_gaps(&mut self, index: u32) {
+        let gaps = core::mem::take(&mut self.peers.subs[index].gaps);
+        self.memory.discharge(RUN * gaps.len());
     }
 
     /// We end the connection. `last` is its last frame, on its first outlet (may be empty): after
@@ -248,7 +258,7 @@ impl Broker {
                 self.leave_audience(sub);
             }
             if !tells {
-                self.peers.subs[sub].gaps = Gaps::default();
+                self.forget_gaps(sub);
             }
             let peers = &mut self.peers;
             peers.outlets[outlet].subs.rotate(&mut peers.subs);

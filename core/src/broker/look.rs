@@ -89,6 +89,13 @@ impl Broker {
         self.bands.band()
     }
 
+    /// Whether this shard's saturation bit is up: its memory is in the band `saturated`, or a queue
+    /// to another shard was full and not all of them have been less than half full for 100 ms
+    /// since. A node is saturated while a shard of it is.
+    pub fn is_saturated(&self) -> bool {
+        self.band() == Band::Saturated || self.is_congested()
+    }
+
     /// The pressure factor on the memory budget.
     pub const fn factor(&self) -> Factor {
         self.pressure.factor()

@@ -12,9 +12,11 @@ use crate::notice::Notice;
 use crate::schedule::{Hold, Job, Origin};
 use crate::shed::Band;
 use crate::slab::Slab;
+use crate::time::Instant;
 use crate::topic::{Credit, Member, Topic};
 use crate::verdict::{Ack, Place, Policy, Reason, Refusal};
 use alloc::vec::Vec;
+use core::time::Duration;
 
 /// This shard among the others.
 #[derive(Debug)]
@@ -27,7 +29,14 @@ pub(super) struct Mesh {
     pub(super) flights: Slab<Flight>,
     /// Topics whose credit is kept back while the shard is saturated.
     owing: Vec<u32>,
+    /// A queue was full; and since when all have been less than half full.
+    congested: bool,
+    calm: Option<Instant>,
 }
+
+/// For how long every queue to another shard has to be less than half full before one that was
+/// full saturates the shard no longer.
+const CALM: Duration = Duration::from_millis(100);
 
 /// A publish that another shard sequences. It keeps its permit.
 #[derive(Debug)]
@@ -43,7 +52,15 @@ impl Mesh {
     pub(super) fn new(shard: u32, shards: u32) -> Self {
         assert!(shard < shards && shards <= mesh::MAX_SHARDS, "a shard is one of all");
         let outboxes = (0..shards).map(|_| Outbox::default()).collect();
-        Self { shard, shards, outboxes, flights: Slab::default(), owing: Vec::new() }
+        Self {
+            shard,
+            shards,
+            outboxes,
+            flights: Slab::default(),
+            owing: Vec::new(),
+            congested: false,
+            calm: None,
+        }
     }
 }
 
@@ -56,9 +73,11 @@ impl Broker {
         let outbox = self.mesh.outboxes.get_mut(to as usize)?;
         if let Some(parcel) = outbox.pop() {
             self.memory.discharge(parcel.cost());
+            self.note_calm();
             return Some(parcel);
         }
         let topic = outbox.pop_lossy()?;
+        self.topics[topic].lossy &= !(1 << to);
         Some(self.parcel(topic, Body::Lost(self.head(topic))))
     }
 
@@ -202,10 +221,46 @@ impl Broker {
             } else if self.mesh.outboxes[to as usize].has_room(self.limits.mesh_depth) {
                 self.memory.charge(parcel.cost());
                 self.mesh.outboxes[to as usize].push_plain(parcel);
+                self.note_calm();
             } else {
-                self.mesh.outboxes[to as usize].note_lost(topic);
+                self.note_unsent(topic, to);
             }
         }
+    }
+
+    /// A batch found no room on its way to a shard, which will be told where the topic is.
+    fn note_unsent(&mut self, topic: u32, to: u32) {
+        self.mesh.congested = true;
+        self.mesh.calm = None;
+        let lossy = &mut self.topics[topic].lossy;
+        if *lossy & (1 << to) == 0 {
+            *lossy |= 1 << to;
+            self.mesh.outboxes[to as usize].note_lost(topic);
+        }
+    }
+
+    /// A queue that was full is not held against the shard for ever. Cost: O(shards) while it is.
+    pub(super) fn note_calm(&mut self) {
+        if !self.mesh.congested {
+            return;
+        }
+        let depth = self.limits.mesh_depth;
+        if !self.mesh.outboxes.iter().all(|outbox| outbox.is_calm(depth)) {
+            self.mesh.calm = None;
+        } else if *self.mesh.calm.get_or_insert(self.now) + CALM <= self.now {
+            self.mesh.congested = false;
+        }
+    }
+
+    /// When a queue that was full is forgiven, if it stays as it is.
+    pub(super) fn calm_at(&self) -> Option<Instant> {
+        self.mesh.calm.filter(|_| self.mesh.congested).map(|since| since + CALM)
+    }
+
+    /// Whether a queue to another shard was full, and not all of them have been less than half
+    /// full for 100 ms since.
+    pub(super) const fn is_congested(&self) -> bool {
+        self.mesh.congested
     }
 
     /// A batch for a shard with `block` subscriptions takes credit. False when it has none there.
@@ -237,9 +292,14 @@ impl Broker {
         self.note_idle(topic);
     }
 
-    /// Answers a publish of another shard that was just sequenced.
-    pub(super) fn answer_forward(&mut self, topic: u32, (to, flight): (u32, Ticket), first: u64) {
-        self.post(to, self.parcel(topic, Body::Done(flight, Ok(first))));
+    /// Answers a publish of another shard: it was just sequenced, or never will be.
+    pub(super) fn answer_forward(
+        &mut self,
+        topic: u32,
+        (to, flight): (u32, Ticket),
+        outcome: Result<u64, Refusal>,
+    ) {
+        self.post(to, self.parcel(topic, Body::Done(flight, outcome)));
     }
 
     /// A shard wants the topic's batches, or no longer.
@@ -263,7 +323,10 @@ impl Broker {
             self.topics[topic].interest |= bit;
         } else {
             self.topics[topic].interest &= !bit;
-            self.mesh.outboxes[from as usize].forget_lost(topic);
+            if self.topics[topic].lossy & bit != 0 {
+                self.topics[topic].lossy &= !bit;
+                self.mesh.outboxes[from as usize].forget_lost(topic);
+            }
         }
         if news {
             let head = self.head(topic);

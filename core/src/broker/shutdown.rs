@@ -3,6 +3,7 @@
 
 use super::Broker;
 use crate::notice::Notice;
+use crate::schedule::{Job, Origin};
 use crate::time::Instant;
 use crate::verdict::{Ack, Place, Reason, Refusal};
 use core::time::Duration;
@@ -46,11 +47,30 @@ impl Broker {
         }
     }
 
-    /// Whether nothing waits for anybody any more: no publish, no record. Cost: O(1).
+    /// Whether nothing waits for anybody any more: no publish, no record, nobody who catches up.
+    /// Cost: O(1).
     pub fn is_flushed(&self) -> bool {
         let (queued, parked) = self.schedule.counts();
         let remote = self.schedule.remote() + self.mesh.flights.len();
-        self.fan.is_none() && queued + parked + remote == 0 && self.ledger.shard.lag.is_zero()
+        let is_idle = self.fan.is_none() && queued + parked + remote == 0;
+        is_idle && self.behind.is_empty() && self.ledger.shard.lag.is_zero()
+    }
+
+    /// A job of another shard meets the end of the grace: a publish is answered, and a batch is
+    /// dropped for its audience here.
+    fn end_remote(&mut self, job: Job, why: Refusal) {
+        let Job { topic, message, tally, .. } = job;
+        if let Origin::Forwarded { shard, flight, .. } = job.origin {
+            self.ledger.evicted(self.topics[topic].tenant, why, tally);
+            self.memory.release(message);
+            self.answer_forward(topic, (shard, flight), Err(why));
+            self.note_idle(topic);
+            return;
+        }
+        self.begin_fan_out(job);
+        if let Some(fan) = self.fan.take() {
+            self.cut_short(fan, LEFT_OVER);
+        }
     }
 
     pub(super) const fn shutting_down() -> Refusal {
@@ -81,6 +101,9 @@ impl Broker {
         let why = Self::shutting_down();
         while let Some(job) = self.schedule.any_queued() {
             self.discard(job, Refusal { place: Place::Schedule, ..why });
+        }
+        for job in self.schedule.take_remote() {
+            self.end_remote(job, Refusal { place: Place::Schedule, ..why });
         }
         let outlets: alloc::vec::Vec<u32> = self.peers.outlets.iter().map(|(at, _)| at).collect();
         self.end_catching_up(LEFT_OVER);

@@ -2,7 +2,6 @@
 //! holds its topic for too long.
 
 use super::Broker;
-use crate::lag::Gaps;
 use crate::notice::Notice;
 use crate::peers::{Pipe, Stage};
 use crate::verdict::{Place, Policy, Reason, Refusal};
@@ -67,7 +66,7 @@ impl Broker {
         );
         self.notices.push_back(Notice::Ended { sub, why });
         self.leave_audience(index);
-        self.peers.subs[index].gaps = Gaps::default();
+        self.forget_gaps(index);
         self.drop_waiting(outlet, (why.place, why.reason));
         self.egress_recheck(outlet);
     }

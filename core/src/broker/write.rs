@@ -5,7 +5,7 @@ use super::{Broker, Lane, Offer};
 use crate::id::OutletId;
 use crate::memory::Memory;
 use crate::notice::Notice;
-use crate::peers::{Outlet, Peers, Pipe, SLOT};
+use crate::peers::{Outlet, Peers, Pipe, RUN, SLOT};
 use crate::verdict::{Place, Reason, Refusal};
 use crate::writer::State;
 use bytes::Bytes;
@@ -166,6 +166,7 @@ impl Broker {
     pub(super) fn tell_gaps(&mut self, index: u32, first: u64) {
         let sub = self.peers.sub_id(index);
         while let Some(gap) = self.peers.subs[index].gaps.take_before(first) {
+            self.memory.discharge(RUN);
             self.notices.push_back(Notice::Gap { sub, gap });
         }
     }
@@ -212,9 +213,12 @@ impl Broker {
     /// open. Cost: O(1).
     pub fn refused(&mut self, outlet: OutletId) {
         self.tape_refused(outlet);
+        let index = outlet.index;
         if self.peers.outlet(outlet).is_ok_and(|outlet| outlet.write.state == State::Offered) {
-            self.peers.outlets[outlet.index].write.refusing = true;
-            self.note_heavy(outlet.index);
+            let outlet = &mut self.peers.outlets[outlet.index];
+            outlet.write.refusing = true;
+            outlet.pressed = true;
+            self.note_heavy(index);
         }
     }
 

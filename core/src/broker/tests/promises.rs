@@ -116,8 +116,14 @@ fn publishes_go_on_while_somebody_catches_up() {
     for _ in 0..4 {
         let _ = bench.publish(source, new, 10);
     }
-    for left in (0..4).rev() {
+    for left in (2..4).rev() {
         let _ = bench.broker.step(2);
         assert_eq!(bench.broker.jobs().0, left, "half of the work is for publishes");
     }
+    for left in [2, 1, 1, 0] {
+        let _ = bench.broker.step(1);
+        assert_eq!(bench.broker.jobs().0, left, "and every other one of the smallest steps");
+    }
+    bench.broker.shutdown();
+    assert!(!bench.broker.is_flushed(), "somebody is still catching up");
 }

@@ -583,3 +583,71 @@ fn the_end_of_the_grace_books_what_was_lost_between_shards() {
     let books = broker.sub_books(peers[second].sub).unwrap();
     assert_eq!(books.expected.records, 4, "two that came, and two that were lost");
 }
+
+#[test]
+fn the_end_of_the_grace_ends_what_came_from_other_shards() {
+    let limits = Limits { shutdown_grace_ms: 0, ..lossless() };
+    let mut cluster = Cluster::new(&limits, 100);
+    let (owner, other) = owner_and_other(0);
+    let far = cluster.join(other, 0, Policy::Block);
+    cluster.barrier();
+    cluster.read(other, far, false);
+    cluster.wire = 0;
+    for _ in 0..6 {
+        let _ = cluster.publish(owner, 0, 100, None);
+        let _ = cluster.publish(other, 0, 100, None);
+    }
+    let [from, to] = [owner, other].map(|shard| u32::try_from(shard).unwrap());
+    while let Some(parcel) = cluster.shards[owner].broker.poll_parcel(to) {
+        cluster.shards[other].broker.receive(from, parcel);
+    }
+    while let Some(parcel) = cluster.shards[other].broker.poll_parcel(from) {
+        cluster.shards[owner].broker.receive(to, parcel);
+    }
+    for shard in [owner, other] {
+        cluster.shards[shard].broker.shutdown();
+        cluster.shards[shard].broker.advance(Instant::from_millis(1));
+        cluster.check(shard);
+    }
+    let books = cluster.shards[owner].broker.ledger();
+    assert_eq!(books.evicted.get(Place::Schedule, Reason::Shutdown).records, 6, "answered no");
+    let books = cluster.shards[other].broker.ledger();
+    assert_eq!(books.dropped.get(Place::Egress, Reason::Shutdown).records, 6);
+    cluster.wire = 100;
+    cluster.send(owner);
+    cluster.barrier();
+    for shard in [owner, other] {
+        assert!(cluster.shards[shard].broker.is_flushed(), "shard {shard}");
+    }
+}
+
+#[test]
+fn a_full_queue_between_shards_saturates_until_it_was_calm_for_a_while() {
+    let limits = Limits { mesh_depth: 4, ..lossless() };
+    let mut cluster = Cluster::new(&limits, 100);
+    let (owner, other) = owner_and_other(0);
+    cluster.join(other, 0, Policy::DropNew);
+    cluster.barrier();
+    cluster.wire = 0;
+    let to = u32::try_from(other).unwrap();
+    let at = |cluster: &mut Cluster, ms| {
+        let broker = &mut cluster.shards[owner].broker;
+        broker.advance(Instant::from_millis(ms));
+        broker.is_saturated()
+    };
+    for full in [false, false, false, false, true] {
+        let _ = cluster.publish(owner, 0, 100, None);
+        assert_eq!(at(&mut cluster, 10), full);
+    }
+    let _ = [(); 2].map(|()| cluster.shards[owner].broker.poll_parcel(to).unwrap());
+    assert!(at(&mut cluster, 200), "half full");
+    let _ = cluster.shards[owner].broker.poll_parcel(to).unwrap();
+    let deadline = cluster.shards[owner].broker.next_deadline();
+    assert_eq!(deadline, Some(Instant::from_millis(300)));
+    assert!(at(&mut cluster, 299));
+    let _ = cluster.publish(owner, 0, 100, None);
+    assert!(at(&mut cluster, 300), "half full again");
+    let _ = cluster.shards[owner].broker.poll_parcel(to).unwrap();
+    assert!(at(&mut cluster, 399));
+    assert!(!at(&mut cluster, 400));
+}

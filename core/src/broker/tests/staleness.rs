@@ -97,3 +97,37 @@ fn the_last_batch_of_a_subscription_stays_and_block_loses_nothing() {
         assert_eq!(slow.stale(), stale, "{policy:?}");
     }
 }
+
+#[test]
+fn a_batch_is_sampled_once_however_often_it_is_offered() {
+    let mut slow = Slow::new(Pipe::Shared, Policy::DropOld);
+    for _ in 0..3 {
+        let _ = slow.bench.publish(slow.source, slow.topic, 100);
+    }
+    slow.bench.run(|_| 10);
+    let codel = |slow: &Slow| slow.bench.broker.peers.outlets[slow.outlet.index].codel;
+    let first = codel(&slow);
+    for attempt in 0..40 {
+        slow.bench.wait(10);
+        let before = codel(&slow);
+        slow.bench.broker.writable(slow.outlet);
+        slow.bench.run(|_| 1);
+        assert!(attempt == 0 || codel(&slow) == before, "attempt {attempt}");
+    }
+    assert_ne!(codel(&slow), first, "the batch behind the one in mid-write was sampled");
+}
+
+#[test]
+fn a_host_that_waits_presses_an_outlet_too() {
+    let mut slow = Slow::new(Pipe::Shared, Policy::DropOld);
+    let _ = slow.bench.publish(slow.source, slow.topic, 100);
+    let _ = slow.bench.broker.step(1);
+    let Some(Effect::Write(offer)) = slow.bench.broker.poll() else { panic!("it is ready") };
+    let pressed = |slow: &Slow| slow.bench.broker.peers.outlets[slow.outlet.index].pressed;
+    assert!(!pressed(&slow));
+    slow.bench.broker.refused(slow.outlet);
+    assert!(pressed(&slow));
+    slow.bench.broker.writable(slow.outlet);
+    slow.bench.broker.sent(offer, offer.bytes);
+    assert!(!pressed(&slow), "its queue is empty");
+}
