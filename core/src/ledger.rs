@@ -127,6 +127,36 @@ pub struct Books {
     pub lag: Tally,
 }
 
+impl AddAssign<&Self> for Books {
+    /// The books of several shards as one.
+    fn add_assign(&mut self, other: &Self) {
+        for (mine, theirs) in [
+            (&mut self.offered, other.offered),
+            (&mut self.admitted, other.admitted),
+            (&mut self.waiting, other.waiting),
+            (&mut self.sequenced, other.sequenced),
+            (&mut self.returned, other.returned),
+            (&mut self.forwarded, other.forwarded),
+            (&mut self.received, other.received),
+            (&mut self.queued, other.queued),
+            (&mut self.expected, other.expected),
+            (&mut self.delivered, other.delivered),
+            (&mut self.left, other.left),
+            (&mut self.lag, other.lag),
+        ] {
+            *mine += theirs;
+        }
+        for (mine, theirs) in [
+            (&mut self.refused, &other.refused),
+            (&mut self.shed, &other.shed),
+            (&mut self.evicted, &other.evicted),
+            (&mut self.dropped, &other.dropped),
+        ] {
+            theirs.iter().for_each(|(place, reason, tally)| mine.add(place, reason, tally));
+        }
+    }
+}
+
 /// The totals of one subscription: enough to say why it is not getting messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SubBooks {

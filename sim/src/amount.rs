@@ -30,6 +30,10 @@ pub struct Nanos;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thousandths;
 
+/// Millionths: a part of all, `0.01` or `"1%"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Millionths;
+
 /// Splits "1.5ms" into 1.5 (as an exact fraction) and "ms".
 fn split(text: &str) -> Option<(Decimal, &str)> {
     let text = text.trim();
@@ -138,6 +142,23 @@ impl Unit for Thousandths {
     }
 }
 
+impl Unit for Millionths {
+    const LIKE: &'static str = "a part such as 0.01 or \"1%\"";
+
+    fn parse(text: &str) -> Option<u64> {
+        let (number, unit) = split(text)?;
+        match unit {
+            "" => number.times(1_000_000),
+            "%" => number.times(10_000),
+            _ => None,
+        }
+    }
+
+    fn show(value: u64) -> String {
+        format!("{}.{:04}%", value / 10_000, value % 10_000)
+    }
+}
+
 /// An amount of one unit, written as a number or as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amount<U> {
@@ -171,6 +192,13 @@ pub struct Span<U> {
     /// Most, inclusive.
     pub most: u64,
     unit: PhantomData<U>,
+}
+
+impl<U> Span<U> {
+    /// Least and most.
+    pub const fn ends(&self) -> (u64, u64) {
+        (self.least, self.most)
+    }
 }
 
 impl<'de, U: Unit> Deserialize<'de> for Span<U> {
@@ -227,6 +255,16 @@ impl<U: Unit> Bound<U> {
     /// Whether `value` satisfies it.
     pub fn holds(&self, value: u64) -> bool {
         (self.least..=self.most).contains(&value)
+    }
+
+    /// The least number that satisfies it.
+    pub const fn least(&self) -> u64 {
+        self.least
+    }
+
+    /// The greatest number that satisfies it.
+    pub const fn most(&self) -> u64 {
+        self.most
     }
 
     /// As it was written.

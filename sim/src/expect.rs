@@ -1,6 +1,7 @@
 //! Expectations: what a scenario says must hold, against what happened.
 
 use crate::amount::{Bound, Unit};
+use crate::fact::Stop;
 use crate::report::Report;
 use crate::scenario::{Cells, Expect};
 use sluicegate_core::{Band, Place, Reason, Table};
@@ -46,6 +47,7 @@ pub fn compare(expect: &Expect, report: &Report) -> Compared {
     for (kind, cells, table) in tables {
         compared.cells(kind, cells, table);
     }
+    compared.tenants(expect, report);
     compared.peers(expect, report);
     compared
 }
@@ -62,6 +64,15 @@ impl Compared {
         self.bound("backlog_peak", &expect.backlog_peak, report.peaks.backlog);
         self.bound("held_peak", &expect.held_peak, report.peaks.held);
         self.bound("queue_peak", &expect.queue_peak, report.peaks.queued);
+        if let Some(stops) = &expect.propagation {
+            let found = report.stops.iter().map(|(stop, _)| *stop);
+            let found = found.filter(|stop| stops.contains(stop)).collect();
+            self.that("propagation", &Stops(stops.clone()), &Stops(found));
+        }
+        if let Some(fairness) = &expect.fairness {
+            let found = report.fairness.unwrap_or(0);
+            self.bound("fairness of tenants", &Some(fairness.jain.clone()), found);
+        }
         if let Some(bands) = &expect.bands {
             let all = [Band::Normal, Band::Pressure, Band::Severe, Band::Saturated];
             let entered: Vec<Band> = all.into_iter().filter(|band| report.entered(*band)).collect();
@@ -72,7 +83,7 @@ impl Compared {
         let Some(spared) = &expect.nobody_but else { return };
         for row in &report.subscribers {
             if !spared.contains(&row.name) {
-                let lost = row.books.dropped.records + u64::from(row.closed);
+                let lost = row.books.dropped.records + row.closed;
                 self.that(&format!("records lost by {}", row.name), &0, &lost);
             }
         }
@@ -89,6 +100,24 @@ impl Compared {
         }
     }
 
+    fn tenants(&mut self, expect: &Expect, report: &Report) {
+        for (tenant, books) in &report.tenants {
+            let Some(due) = expect.tenants.get(tenant) else { continue };
+            let name = |what: &str| format!("tenant {tenant}: {what}");
+            self.bound(&name("offered"), &due.offered, books.offered.records);
+            self.bound(&name("sequenced"), &due.sequenced, books.sequenced.records);
+            self.bound(&name("delivered"), &due.delivered, books.delivered.records);
+            for (what, bound, table) in [
+                ("refused", &due.refused, &books.refused),
+                ("shed", &due.shed, &books.shed),
+                ("evicted", &due.evicted, &books.evicted),
+                ("dropped", &due.dropped, &books.dropped),
+            ] {
+                self.bound(&name(what), bound, table.total().records);
+            }
+        }
+    }
+
     fn peers(&mut self, expect: &Expect, report: &Report) {
         for row in &report.publishers {
             let Some(due) = expect.publishers.get(&row.name) else { continue };
@@ -97,6 +126,8 @@ impl Compared {
             self.bound(&name("refused"), &due.refused, row.seen.refused);
             self.bound(&name("shed"), &due.shed, row.seen.shed);
             self.bound(&name("held_back"), &due.held_back, row.seen.held_back);
+            self.bound(&name("connects"), &due.connects, row.seen.connects);
+            self.bound(&name("turned_away"), &due.turned_away, row.seen.turned_away);
         }
         for row in &report.subscribers {
             let Some(due) = expect.subscribers.get(&row.name) else { continue };
@@ -105,9 +136,17 @@ impl Compared {
             self.bound(&name("delivered"), &due.delivered, row.books.delivered.records);
             self.bound(&name("dropped"), &due.dropped, row.books.dropped.records);
             self.bound(&name("lag"), &due.lag, row.books.lag.records);
+            self.bound(&name("taken"), &due.taken, row.taken);
+            self.bound(&name("overrun"), &due.overrun, row.overrun);
+            self.bound(&name("unconfirmed"), &due.unconfirmed, row.unconfirmed);
+            self.bound(&name("connects"), &due.connects, row.connects);
+            self.bound(&name("turned_away"), &due.turned_away, row.turned_away);
+            self.bound(&name("closed"), &due.closed, row.closed);
+            self.bound(&name("jain"), &due.jain, row.jain.unwrap_or(0));
             let latency = |percent| row.latency.percentile(percent).unwrap_or(u64::MAX);
             self.bound(&name("latency_p50"), &due.latency_p50, latency(50));
             self.bound(&name("latency_p99"), &due.latency_p99, latency(99));
+            self.bound(&name("latency_max"), &due.latency_max, latency(100));
         }
     }
 
@@ -126,6 +165,16 @@ impl Compared {
             let (what, due, found) = (what.to_owned(), format!("= {due}"), found.to_string());
             self.unmet.push(Unmet { what, due, found });
         }
+    }
+}
+
+#[derive(PartialEq)]
+struct Stops(Vec<Stop>);
+
+impl fmt::Display for Stops {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.0.iter().map(|stop| stop.name()).collect();
+        write!(f, "[{}]", names.join(", "))
     }
 }
 

@@ -24,6 +24,7 @@ pub mod report;
 pub mod scenario;
 pub mod script;
 pub mod shrink;
+mod sink;
 pub mod swarm;
 pub mod tape;
 mod world;

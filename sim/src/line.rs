@@ -3,6 +3,9 @@
 //! Exact in integers: the buffer's level is kept in billionths of a byte and the line's clock
 //! stands still while the peer does not read.
 
+use crate::scenario::draw;
+use sluicegate_core::Rand;
+
 /// Billionths.
 const NANO: u128 = 1_000_000_000;
 
@@ -13,6 +16,12 @@ pub struct LineSpec {
     pub bandwidth: u64,
     /// Nanoseconds a byte travels after it has left the buffer.
     pub delay: u64,
+    /// Nanoseconds that a frame may come later than that.
+    pub jitter: u64,
+    /// Frames out of a million that come by retransmission.
+    pub loss: u32,
+    /// Nanoseconds until a lost frame is sent again.
+    pub retransmit: u64,
     /// Bytes the buffers and windows of both ends take. At least 1.
     pub buffer: u64,
     /// When the peer reads nothing: from, to; in order, apart from each other.
@@ -28,12 +37,16 @@ pub struct Line {
     spec: LineSpec,
     /// Running time at which the buffer is empty, times the bandwidth.
     empty_at: u128,
+    /// No frame arrives before the one ahead of it.
+    last: u64,
+    /// For jitter and loss.
+    dice: Rand,
 }
 
 impl Line {
     /// An empty line.
-    pub const fn new(spec: LineSpec) -> Self {
-        Self { spec, empty_at: 0 }
+    pub const fn new(spec: LineSpec, dice: Rand) -> Self {
+        Self { spec, empty_at: 0, last: 0, dice }
     }
 
     /// What the line is like.
@@ -70,9 +83,32 @@ impl Line {
         Some(self.wall(crossed)?.saturating_add(self.spec.delay))
     }
 
-    /// When at least half of the buffer is free, or `None` if the peer never reads again.
-    pub fn half_free(&self) -> Option<u64> {
-        self.wall(self.empty_at.saturating_sub(u128::from(self.spec.buffer / 2) * NANO))
+    /// When a frame that ends `behind` bytes before what was accepted last reaches the peer, with
+    /// its jitter, and after its retransmission if it is lost. Asked once per frame, in order.
+    pub fn land(&mut self, behind: u64) -> Option<u64> {
+        let mut at = self.arrival(behind)?;
+        if self.spec.jitter > 0 {
+            at = at.saturating_add(draw(&mut self.dice, (0, self.spec.jitter)));
+        }
+        if self.spec.loss > 0 && self.dice.below(1_000_000) < self.spec.loss.into() {
+            at = at.saturating_add(self.spec.retransmit);
+        }
+        self.last = self.last.max(at);
+        Some(self.last)
+    }
+
+    /// When the buffer holds at most `bytes`, or `None` if the peer never reads again.
+    pub fn drained_to(&self, bytes: u64) -> Option<u64> {
+        self.wall(self.empty_at.saturating_sub(u128::from(bytes) * NANO))
+    }
+
+    /// From `now` on nothing crosses any more.
+    pub fn cut(&mut self, now: u64) {
+        self.spec.stalls.retain(|stall| stall.0 < now);
+        match self.spec.stalls.last_mut().filter(|stall| stall.1 >= now) {
+            Some(stall) => stall.1 = u64::MAX,
+            None => self.spec.stalls.push((now, u64::MAX)),
+        }
     }
 
     /// Running time until `now`, times the bandwidth.
@@ -105,7 +141,11 @@ mod tests {
 
     fn line(stalls: &[(u64, u64)]) -> Line {
         let stalls = stalls.to_vec();
-        Line::new(LineSpec { bandwidth: 1_000_000_000, delay: 7, buffer: 100, stalls })
+        Line::new(spec(1_000_000_000, 7, 100, stalls), Rand::new(1))
+    }
+
+    fn spec(bandwidth: u64, delay: u64, buffer: u64, stalls: Vec<(u64, u64)>) -> LineSpec {
+        LineSpec { bandwidth, delay, jitter: 0, loss: 0, retransmit: 0, buffer, stalls }
     }
 
     #[test]
@@ -116,7 +156,7 @@ mod tests {
         assert_eq!([line.arrival(0), line.arrival(59)], [Some(77), Some(18)]);
         line.accept(30, 60);
         assert_eq!([line.room(30), line.room(31)], [0, 1]);
-        assert_eq!(line.half_free(), Some(80));
+        assert_eq!(line.drained_to(50), Some(80));
         assert_eq!(line.room(80), 50, "exactly half");
     }
 
@@ -133,18 +173,49 @@ mod tests {
     fn a_peer_that_never_reads_again_never_makes_room() {
         let mut line = line(&[(20, u64::MAX)]);
         line.accept(10, 100);
-        assert_eq!([line.arrival(0), line.half_free()], [None, None]);
+        assert_eq!([line.arrival(0), line.drained_to(50)], [None, None]);
         assert_eq!(line.arrival(90), Some(20 + 7), "it had read the first ten");
         assert_eq!(line.level(1 << 60), 90);
     }
 
     #[test]
     fn slow_and_odd_bandwidths_do_not_drift() {
-        let spec = LineSpec { bandwidth: 3, delay: 0, buffer: 1000, stalls: vec![] };
-        let mut line = Line::new(spec);
+        let mut line = Line::new(spec(3, 0, 1000, vec![]), Rand::new(1));
         for _ in 0..300 {
             line.accept(0, 1);
         }
         assert_eq!(line.arrival(0), Some(100_000_000_000));
+    }
+
+    #[test]
+    fn jitter_and_loss_delay_frames_and_never_reorder_them() {
+        let spec = LineSpec {
+            jitter: 500,
+            loss: 100_000,
+            retransmit: 10_000,
+            ..spec(1_000_000_000, 100, 1 << 20, vec![])
+        };
+        let mut line = Line::new(spec, Rand::new(5));
+        let (mut last, mut late) = (0, 0);
+        for frame in 0..1_000 {
+            let now = frame * 1_000;
+            line.accept(now, 10);
+            let at = line.land(0).unwrap();
+            assert!(at >= last && at >= now + 110);
+            late += u32::from(at >= now + 10_000);
+            last = at;
+        }
+        assert!((80..1_000).contains(&late), "a lost frame holds up those behind it: {late}");
+    }
+
+    #[test]
+    fn a_line_that_is_cut_lets_nothing_cross_any_more() {
+        for stalls in [&[][..], &[(5, 50)], &[(50, 60)]] {
+            let mut line = line(stalls);
+            line.accept(10, 50);
+            line.cut(20);
+            assert_eq!((line.arrival(0), line.drained_to(10)), (None, None), "{stalls:?}");
+            assert!(line.is_stalled(1 << 60));
+        }
     }
 }

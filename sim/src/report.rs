@@ -3,11 +3,12 @@
 mod table;
 
 use crate::amount::{Thousandths, Unit};
+use crate::fact::Stop;
 use crate::histogram::Histogram;
-use crate::peer::{Published, Publisher, Subscriber};
-use crate::scenario::Story;
+use crate::peer::{Published, Publisher};
+use crate::scenario::{Story, SubscriberGroup};
 use serde_json::{Value, json};
-use sluicegate_core::{Band, Books, Broker, Factor, SubBooks, Table, Tally};
+use sluicegate_core::{Band, Books, Factor, SubBooks, Table, Tally};
 
 /// The numbers of one run.
 #[derive(Clone, Debug)]
@@ -18,13 +19,21 @@ pub struct Report {
     pub title: String,
     /// Seed of everything random.
     pub seed: u64,
+    /// Shards of the broker.
+    pub shards: u32,
     /// The virtual time of the last event, in nanoseconds.
     pub ended: u64,
     /// One row per group of publishers.
     pub publishers: Vec<PublisherRow>,
     /// One row per group of subscribers.
     pub subscribers: Vec<SubscriberRow>,
-    /// The shard's books.
+    /// The books of each tenant, over all shards.
+    pub tenants: Vec<(String, Books)>,
+    /// Jain's index over the tenants' work, in thousandths, when it is expected.
+    pub fairness: Option<u64>,
+    /// Places that were full, by the time when they first were.
+    pub stops: Vec<(Stop, u64)>,
+    /// The books of all shards as one.
     pub books: Books,
     /// The most that was held.
     pub peaks: Peaks,
@@ -56,14 +65,62 @@ pub struct SubscriberRow {
     pub name: String,
     /// How many there are.
     pub peers: u32,
-    /// How many of them the core gave up; their books are in the shard's only.
-    pub closed: u32,
-    /// Sums of the core's books.
+    /// Connections that the core gave up.
+    pub closed: u64,
+    /// Connections that the broker took.
+    pub connects: u64,
+    /// Connections that the broker refused.
+    pub turned_away: u64,
+    /// Sums of the core's books, as they were when a connection ended.
     pub books: SubBooks,
-    /// Received through the links.
+    /// Records received through the links.
     pub received: u64,
-    /// From offer to receipt, in nanoseconds.
+    /// Records on their way when their connection ended.
+    pub unconfirmed: u64,
+    /// Records that applications took from their inboxes, and that inboxes dropped.
+    pub taken: u64,
+    /// Records that inboxes dropped.
+    pub overrun: u64,
+    /// Jain's index over what each peer received, in thousandths.
+    pub jain: Option<u64>,
+    /// From offer to receipt, or to being taken from an inbox, in nanoseconds.
     pub latency: Histogram,
+}
+
+impl SubscriberRow {
+    /// An empty row of a group.
+    pub(crate) fn new(spec: &SubscriberGroup) -> Self {
+        Self {
+            name: spec.name.clone(),
+            peers: spec.count,
+            closed: 0,
+            connects: 0,
+            turned_away: 0,
+            books: SubBooks::default(),
+            received: 0,
+            unconfirmed: 0,
+            taken: 0,
+            overrun: 0,
+            jain: None,
+            latency: Histogram::default(),
+        }
+    }
+
+    /// Adds the books of one connection.
+    pub(crate) fn add(&mut self, books: &SubBooks) {
+        self.books.expected += books.expected;
+        self.books.delivered += books.delivered;
+        self.books.dropped += books.dropped;
+        self.books.lag += books.lag;
+        self.books.last_drop = books.last_drop.or(self.books.last_drop);
+    }
+
+    /// A connection ended, by the core or not, with so many records on their way.
+    pub(crate) fn end(&mut self, books: &SubBooks, (closed, unconfirmed): (bool, u64)) {
+        self.add(&SubBooks { lag: Tally::ZERO, ..*books });
+        self.closed += u64::from(closed);
+        self.unconfirmed += unconfirmed;
+    }
 }
 
 /// The most that was held at any time.
@@ -79,22 +136,13 @@ pub struct Peaks {
     pub parked: u64,
 }
 
-impl Peaks {
-    /// Looks at what waits for each subscriber. Cost: O(subscribers) when anything waits.
-    pub(crate) fn backlog(&mut self, broker: &Broker, subscribers: &[Subscriber]) {
-        if broker.ledger().lag.is_zero() {
-            return;
-        }
-        let waiting = subscribers.iter().filter_map(|sink| broker.backlog(sink.outlet));
-        self.backlog = waiting.map(|backlog| backlog.bytes).fold(self.backlog, u64::max);
-    }
-}
-
 /// A change of the band or the factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// When, in nanoseconds.
     pub at: u64,
+    /// Of which shard.
+    pub shard: u32,
     /// The band from then on.
     pub band: Band,
     /// The factor from then on.
@@ -110,52 +158,32 @@ pub(crate) fn publishers(story: &Story, publishers: &[Publisher]) -> Vec<Publish
             seen.refused += source.seen.refused;
             seen.shed += source.seen.shed;
             seen.held_back += source.seen.held_back;
+            seen.connects += source.seen.connects;
+            seen.turned_away += source.seen.turned_away;
         }
         PublisherRow { name: spec.name.clone(), peers: spec.count, seen }
     });
     rows.collect()
 }
 
-/// The subscribers' rows.
-pub(crate) fn subscribers(
-    story: &Story,
-    broker: &Broker,
-    subscribers: &[Subscriber],
-) -> Vec<SubscriberRow> {
-    let rows = story.subscribers.iter().enumerate().map(|(group, spec)| {
-        let mut row = SubscriberRow {
-            name: spec.name.clone(),
-            peers: spec.count,
-            closed: 0,
-            books: SubBooks::default(),
-            received: 0,
-            latency: Histogram::default(),
-        };
-        for sink in subscribers.iter().filter(|sink| sink.group == group) {
-            let books = broker.sub_books(sink.sub).unwrap_or_default();
-            row.closed += u32::from(sink.closed);
-            row.books.expected += books.expected;
-            row.books.delivered += books.delivered;
-            row.books.dropped += books.dropped;
-            row.books.lag += books.lag;
-            row.books.last_drop = books.last_drop.or(row.books.last_drop);
-            row.received += sink.received;
-            row.latency.merge(&sink.latency);
-        }
-        row
-    });
-    rows.collect()
-}
-
 impl Report {
-    /// Changes of the band.
-    pub fn transitions(&self) -> u64 {
-        self.moments.windows(2).filter(|pair| pair[0].band != pair[1].band).count() as u64
+    /// Changes of a shard's band: from, to.
+    fn changes(&self) -> impl Iterator<Item = (Band, Band)> {
+        self.moments.iter().enumerate().filter_map(|(at, moment)| {
+            let earlier = self.moments[..at].iter().rev();
+            let before = earlier.into_iter().find(|before| before.shard == moment.shard)?;
+            (before.band != moment.band).then_some((before.band, moment.band))
+        })
     }
 
-    /// Every band that was entered after the start.
+    /// Changes of the band, of all shards.
+    pub fn transitions(&self) -> u64 {
+        self.changes().count() as u64
+    }
+
+    /// Whether a band was entered after the start.
     pub fn entered(&self, band: Band) -> bool {
-        self.moments.windows(2).any(|pair| pair[0].band != band && pair[1].band == band)
+        self.changes().any(|(_, after)| after == band)
     }
 
     /// The least factor.
@@ -181,6 +209,7 @@ impl Report {
             "name": self.name,
             "title": self.title,
             "seed": self.seed,
+            "shards": self.shards,
             "ended_ns": self.ended,
             "wall_ns": wall,
             "deliveries_per_wall_second": u64::try_from(rate).unwrap_or(u64::MAX),
@@ -215,13 +244,17 @@ impl Report {
             },
             "memory": self.moments.iter().map(Moment::json).collect::<Vec<_>>(),
             "band_transitions": self.transitions(),
+            "fairness": self.fairness.map(Thousandths::show),
+            "stops": self.stops.iter().map(|(stop, at)| {
+                json!({ "place": stop.name(), "at_ns": at })
+            }).collect::<Vec<_>>(),
         })
     }
 }
 
 impl PublisherRow {
     fn json(&self) -> Value {
-        let Published { offered, refused, shed, held_back } = self.seen;
+        let Published { offered, refused, shed, held_back, connects, turned_away } = self.seen;
         json!({
             "name": self.name,
             "peers": self.peers,
@@ -229,6 +262,8 @@ impl PublisherRow {
             "refused": refused,
             "shed": shed,
             "held_back": held_back,
+            "connects": connects,
+            "turned_away": turned_away,
         })
     }
 }
@@ -239,6 +274,12 @@ impl SubscriberRow {
             "name": self.name,
             "peers": self.peers,
             "closed": self.closed,
+            "connects": self.connects,
+            "turned_away": self.turned_away,
+            "unconfirmed": self.unconfirmed,
+            "taken": self.taken,
+            "overrun": self.overrun,
+            "jain": self.jain.map(Thousandths::show),
             "expected": self.books.expected.records,
             "delivered": self.books.delivered.records,
             "received": self.received,
@@ -246,6 +287,7 @@ impl SubscriberRow {
             "lag": self.books.lag.records,
             "latency_p50_ns": self.latency.percentile(50),
             "latency_p99_ns": self.latency.percentile(99),
+            "latency_max_ns": self.latency.percentile(100),
         })
     }
 }
@@ -253,6 +295,6 @@ impl SubscriberRow {
 impl Moment {
     fn json(&self) -> Value {
         let factor = Thousandths::show(self.factor.thousandths().into());
-        json!({ "at_ns": self.at, "band": self.band.name(), "factor": factor })
+        json!({ "at_ns": self.at, "shard": self.shard, "band": self.band.name(), "factor": factor })
     }
 }

@@ -22,6 +22,15 @@ pub struct Frames<'a> {
     /// Control frames, and slots, that were handed out.
     first: u32,
     line: u32,
+    /// Of the frame handed out last.
+    sequence: u64,
+}
+
+impl Frames<'_> {
+    /// Sequence number of the first record of the frame that came last; zero of a control frame.
+    pub const fn sequence(&self) -> u64 {
+        self.sequence
+    }
 }
 
 impl<'a> Iterator for Frames<'a> {
@@ -35,13 +44,16 @@ impl<'a> Iterator for Frames<'a> {
             let out = if self.first == 0 { outlet.write.out(Lane::First) } else { 0 };
             let message = outlet.write.first_at(self.first)?;
             self.first += 1;
+            self.sequence = 0;
             return Some(tail(&self.memory.get(message).frame, out));
         }
         while self.line < outlet.ring.taken() {
             let slot = outlet.ring.at(outlet.ring.base() + u64::from(self.line));
             self.line += 1;
             if !slot.is_tombstone() {
-                return Some(tail(&self.memory.get(slot.message).frame, rest));
+                let held = self.memory.get(slot.message);
+                self.sequence = held.first;
+                return Some(tail(&held.frame, rest));
             }
         }
         None
@@ -196,7 +208,7 @@ impl Broker {
     pub fn frames(&self, offer: Offer) -> Frames<'_> {
         let outlet = self.peers.outlet(offer.outlet).ok();
         let firsts = outlet.map_or(0, |outlet| outlet.write.offered.firsts);
-        Frames { memory: &self.memory, outlet, firsts, first: 0, line: 0 }
+        Frames { memory: &self.memory, outlet, firsts, first: 0, line: 0, sequence: 0 }
     }
 
     /// The transport takes bytes again. A stale outlet is ignored. Cost: O(1).

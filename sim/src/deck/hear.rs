@@ -142,7 +142,6 @@ impl Deck {
         shard.subs.insert(id, sub);
         let number = shard.broker.number();
         self.sequence.subscribed(key(number, outlet.to_bits()), promised);
-        self.shards.iter_mut().for_each(|shard| shard.conservation.subscribed());
         self.subs += 1;
         Ok(())
     }
@@ -390,8 +389,8 @@ impl Deck {
         let records = publish.records;
         let bytes = u32::try_from(publish.bytes).expect("64 MiB");
         let fact = Publish { publisher: 0, topic: 0, number: made, records, bytes };
-        shard.conservation.hear(&Fact::Accepted(sub.number, fact));
-        shard.conservation.hear(&Fact::Received(sub.number, fact));
+        shard.conservation.hear(&Fact::Accepted(sub.number, fact, first));
+        shard.conservation.hear(&Fact::Received(sub.number, fact, first));
         let Some(epoch) = shard.broker.topic_epoch(sub.topic) else { return Ok(()) };
         self.sequence.received(sub.number, epoch, (first, records.into()))
     }

@@ -183,7 +183,8 @@ impl Shard {
         let by_number = &self.by_number;
         if !self.is_odd {
             let held = |number| by_number.get(&number).and_then(|sub| broker.sub_books(*sub));
-            self.conservation.compare(broker.ledger(), held)?;
+            let books = broker.ledger();
+            self.conservation.compare((books.offered, books.delivered), held)?;
             if told && !self.is_blurred {
                 self.conservation.compare_tables(broker.ledger())?;
             }

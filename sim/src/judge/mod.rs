@@ -5,12 +5,21 @@
 
 pub mod conservation;
 pub mod contract;
+pub mod fairness;
+pub mod freshness;
+pub mod hysteresis;
 pub mod isolation;
+mod jury;
+pub mod lossless;
+pub mod memory;
 pub mod order;
+pub mod permits;
 pub mod rotation;
 pub mod sequence;
+pub mod shutdown;
 pub mod stuck;
 
+pub use jury::Jury;
 use std::fmt;
 
 /// What kind of promise was broken; it decides the exit code.

@@ -1,55 +1,63 @@
 //! Order and gaps: per topic and subscriber the sequence strictly increases, every missing number
 //! was announced before the next record, and the announced numbers are the dropped ones.
 //!
-//! A topic numbers records in the order in which it admitted them, from [`FIRST`]. The judge
-//! rebuilds that numbering from the publishers' side and reads each subscriber's records with it.
+//! Peers see the sequence of each record. The judge notes which publish has which numbers: the
+//! same for everybody, without overlap, and in the order in which a shard admitted them.
 
 use super::{Finding, Found};
 use crate::fact::{Fact, Publish};
 use sluicegate_core::SubBooks;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 const NAME: &str = "order";
 
 /// The sequence number of a topic's first record.
 pub const FIRST: u64 = 1;
 
-/// Rebuilds every topic's sequence and follows every subscriber through it.
-#[derive(Debug)]
+/// Knows every topic's sequence and follows every subscriber through it.
+#[derive(Debug, Default)]
 pub struct Order {
     topics: Vec<Topic>,
-    /// By publisher and number: the place in the topic's admissions, if admitted.
-    places: Vec<Vec<Option<usize>>>,
+    sources: Vec<Source>,
     subscribers: Vec<Reader>,
-    /// Set once the broker pushed out unacked publishes: which ones, nobody is told, so the
-    /// numbers cannot be rebuilt.
-    blurred: bool,
 }
 
-/// A topic's admissions, in order.
+/// A publisher.
+#[derive(Debug, Default)]
+struct Source {
+    shard: u32,
+    /// By number.
+    publishes: Vec<Known>,
+}
+
+/// What is known of a publish.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// Its place in the topic's admissions on its shard, from 1; 0 before it is admitted.
+    place: u32,
+    /// Its first sequence number; 0 while nobody has seen it.
+    first: u64,
+}
+
+/// A topic's admissions by shard, and its sequence as far as somebody has seen it.
 #[derive(Debug, Default)]
 struct Topic {
-    entries: Vec<Entry>,
-    /// Entries before this one have their final number.
-    numbered: usize,
-    next: u64,
+    admitted: BTreeMap<u32, u32>,
+    seen: BTreeMap<u64, Entry>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Entry {
     records: u32,
-    /// Was parked and never got room.
-    void: bool,
-    first: u64,
+    shard: u32,
+    place: u32,
 }
 
 /// What one subscriber saw.
 #[derive(Debug, Default)]
 struct Reader {
-    topic: usize,
-    /// The place of the last publish received, plus one.
-    place: usize,
-    /// The number after the last record received.
+    topic: u32,
+    /// The number after the last record received; 0 before it joined.
     next: u64,
     missing: u64,
     told: u64,
@@ -58,44 +66,30 @@ struct Reader {
 }
 
 impl Order {
-    /// A judge over these publishers, topics, and subscribers' topics.
-    pub fn new(publishers: usize, topics: usize, subscribers: &[usize]) -> Self {
-        let topic = || Topic { next: FIRST, ..Topic::default() };
-        let reader = |topic: &usize| Reader { topic: *topic, next: FIRST, ..Reader::default() };
-        Self {
-            topics: std::iter::repeat_with(topic).take(topics).collect(),
-            places: vec![Vec::new(); publishers],
-            subscribers: subscribers.iter().map(reader).collect(),
-            blurred: false,
-        }
-    }
-
-    /// Follows a fact. Cost: O(1) amortised.
+    /// Follows a fact. Cost: O(1) amortised; O(log publishes) when a publish is first seen.
     pub fn hear(&mut self, fact: &Fact) -> Found {
         match *fact {
+            Fact::SourceCame(publisher, shard) => grow(&mut self.sources, publisher).shard = shard,
             Fact::Offered(publish) => {
-                let places = &mut self.places[at(publish.publisher)];
-                if places.len() as u64 != publish.number {
+                let publishes = &mut grow(&mut self.sources, publish.publisher).publishes;
+                if (publishes.len() as u64) > publish.number {
                     return bad(format!("publish {} was offered out of turn", publish.number));
                 }
-                places.push(None);
+                publishes.resize(index(publish.number) + 1, Known::default());
             }
             Fact::Admitted(publish) | Fact::Parked(publish) => {
-                let topic = &mut self.topics[at(publish.topic)];
-                let place = Some(topic.entries.len());
-                topic.entries.push(Entry { records: publish.records, void: false, first: 0 });
-                self.places[at(publish.publisher)][index(publish.number)] = place;
+                let shard = grow(&mut self.sources, publish.publisher).shard;
+                let place = grow(&mut self.topics, publish.topic).admitted.entry(shard);
+                let place = place.or_default();
+                *place += 1;
+                let place = *place;
+                self.known(&publish)?.place = place;
             }
-            Fact::Failed(publish, _) => {
-                let place = self.place(&publish)?;
-                let topic = &mut self.topics[at(publish.topic)];
-                if place < topic.numbered && !self.blurred {
-                    return bad("a publish failed after it, or a later one, was sequenced");
-                }
-                topic.entries[place].void = true;
-            }
-            Fact::Committed(publish, first) => return self.committed(&publish, first),
-            Fact::Received(sub, publish) => return self.received(sub, &publish),
+            Fact::Failed(publish, _) => return self.failed(&publish),
+            Fact::Committed(publish, first) => return self.seen(&publish, first),
+            Fact::Subscribed(sub, topic, _) => grow(&mut self.subscribers, sub).topic = topic,
+            Fact::Joined(sub, start) => grow(&mut self.subscribers, sub).next = start,
+            Fact::Received(sub, publish, first) => return self.received(sub, &publish, first),
             Fact::GapTold(sub, records, first, last) => {
                 return self.told(sub, records, (first, last));
             }
@@ -104,22 +98,15 @@ impl Order {
         Ok(())
     }
 
-    /// Unacked publishes were pushed out: from now on only the order is judged.
-    pub const fn blur(&mut self) {
-        self.blurred = true;
-    }
-
-    /// At the end: missing, announced and dropped numbers are the same ones. `drained`: nothing
-    /// waits for the subscriber any more.
-    pub fn end(&mut self, sub: u32, books: &SubBooks, drained: bool) -> Found {
-        if self.blurred {
+    /// At the end: missing, announced and dropped numbers are the same ones. `next`: the number
+    /// of the topic's next record; `drained`: nothing waits for the subscriber any more.
+    pub fn end(&mut self, sub: u32, books: &SubBooks, (next, drained): (u64, bool)) -> Found {
+        let reader = grow(&mut self.subscribers, sub);
+        if reader.next == 0 {
             return Ok(());
         }
-        let reader = &self.subscribers[at(sub)];
         let (missing, told, dropped) = (reader.missing, reader.told, books.dropped.records);
-        let topic = &mut self.topics[reader.topic];
-        topic.number(topic.entries.len());
-        let all = missing + (topic.next - reader.next);
+        let all = missing + next.saturating_sub(reader.next);
         let fair = if drained {
             told == dropped && all == dropped
         } else {
@@ -134,33 +121,59 @@ impl Order {
         ))
     }
 
-    fn place(&self, publish: &Publish) -> Result<usize, Finding> {
-        let places = &self.places[at(publish.publisher)];
-        let place = places.get(index(publish.number)).copied().flatten();
-        let what = || format!("publish {} was never admitted", publish.number);
-        place.ok_or_else(|| Finding::safety(NAME, what()))
+    fn known(&mut self, publish: &Publish) -> Result<&mut Known, Finding> {
+        let publishes = &mut grow(&mut self.sources, publish.publisher).publishes;
+        let known = publishes.get_mut(index(publish.number));
+        let what = || format!("publish {} was never offered", publish.number);
+        known.ok_or_else(|| Finding::safety(NAME, what()))
     }
 
-    fn committed(&mut self, publish: &Publish, first: u64) -> Found {
-        let place = self.place(publish)?;
-        let due = self.topics[at(publish.topic)].first(place);
-        if self.blurred || due == first {
-            return Ok(());
+    fn failed(&mut self, publish: &Publish) -> Found {
+        match self.known(publish)?.first {
+            0 => Ok(()),
+            _ => bad(format!("publish {} failed after it was seen", publish.number)),
         }
-        bad(format!("publish {} was told sequence {first}, but it is {due}", publish.number))
     }
 
-    fn received(&mut self, sub: u32, publish: &Publish) -> Found {
-        let place = self.place(publish)?;
-        let reader = &mut self.subscribers[at(sub)];
-        if place < reader.place || reader.topic != at(publish.topic) {
-            return bad(format!("publish {} came twice, late, or unasked for", publish.number));
-        }
-        reader.place = place + 1;
-        if self.blurred {
+    /// Somebody saw a publish under a number.
+    fn seen(&mut self, publish: &Publish, first: u64) -> Found {
+        let known = self.known(publish)?;
+        let Known { place, first: before } = *known;
+        if before == first {
             return Ok(());
         }
-        let first = self.topics[reader.topic].first(place);
+        known.first = first;
+        let number = publish.number;
+        if before != 0 {
+            return bad(format!("publish {number} has sequence {first} here and {before} there"));
+        }
+        if place == 0 {
+            return bad(format!("publish {number} was never admitted"));
+        }
+        let shard = self.sources[at(publish.publisher)].shard;
+        let entry = Entry { records: publish.records, shard, place };
+        let seen = &mut grow(&mut self.topics, publish.topic).seen;
+        let ahead = seen.range(..first).next_back();
+        let behind = seen.range(first..).next();
+        let overlaps = ahead.is_some_and(|(at, e)| at + u64::from(e.records) > first)
+            || behind.is_some_and(|(at, _)| first + u64::from(publish.records) > *at);
+        let overtakes = ahead.is_some_and(|(_, e)| e.shard == shard && e.place > place)
+            || behind.is_some_and(|(_, e)| e.shard == shard && e.place < place);
+        seen.insert(first, entry);
+        match (overlaps, overtakes) {
+            (true, _) => bad(format!("sequence {first} was given to two publishes")),
+            (_, true) => bad(format!("publish {number}, sequence {first}, is out of its turn")),
+            _ => Ok(()),
+        }
+    }
+
+    fn received(&mut self, sub: u32, publish: &Publish, first: u64) -> Found {
+        self.seen(publish, first)?;
+        let reader = grow(&mut self.subscribers, sub);
+        if reader.next == 0 || first < reader.next || reader.topic != publish.topic {
+            let number = publish.number;
+            return bad(format!("publish {number} came twice, late, or unasked for"));
+        }
         reader.missing += first - reader.next;
         reader.next = first + u64::from(publish.records);
         if reader.missing > reader.told {
@@ -180,12 +193,9 @@ impl Order {
     }
 
     fn told(&mut self, sub: u32, records: u32, (first, last): (u64, u64)) -> Found {
-        let reader = &mut self.subscribers[at(sub)];
+        let reader = grow(&mut self.subscribers, sub);
         let span = last.checked_sub(first).map_or(0, |span| span + 1);
         reader.told += u64::from(records);
-        if self.blurred {
-            return Ok(());
-        }
         if first < reader.next || u64::from(records) > span || records == 0 {
             return bad(format!("a gap of {records} records in {first}..={last} makes no sense"));
         }
@@ -196,21 +206,13 @@ impl Order {
     }
 }
 
-impl Topic {
-    /// The first number of the entry at `place`. It and all before it are sequenced.
-    fn first(&mut self, place: usize) -> u64 {
-        self.number(place + 1);
-        self.entries[place].first
+/// The entry of an index; the list grows up to it.
+fn grow<T: Default>(list: &mut Vec<T>, index: u32) -> &mut T {
+    let at = at(index);
+    if list.len() <= at {
+        list.resize_with(at + 1, T::default);
     }
-
-    fn number(&mut self, until: usize) {
-        while self.numbered < until {
-            let entry = &mut self.entries[self.numbered];
-            entry.first = self.next;
-            self.next += if entry.void { 0 } else { u64::from(entry.records) };
-            self.numbered += 1;
-        }
-    }
+    &mut list[at]
 }
 
 fn at(index: u32) -> usize {
@@ -236,10 +238,15 @@ mod tests {
 
     /// Six admitted publishes and one subscriber.
     fn judge() -> Order {
-        let mut judge = Order::new(1, 1, &[0]);
+        let mut judge = Order::default();
+        judge.hear(&Fact::SourceCame(0, 0)).unwrap();
         for number in 0..6 {
             judge.hear(&Fact::Offered(publish(number))).unwrap();
             judge.hear(&Fact::Admitted(publish(number))).unwrap();
+        }
+        for sub in [0, 1] {
+            judge.hear(&Fact::Subscribed(sub, 0, 0)).unwrap();
+            judge.hear(&Fact::Joined(sub, FIRST)).unwrap();
         }
         judge
     }
@@ -248,8 +255,12 @@ mod tests {
         facts.iter().try_for_each(|fact| judge.hear(fact))
     }
 
+    fn as_number(number: u64, first: u64) -> Fact {
+        Fact::Received(0, publish(number), FIRST + first)
+    }
+
     fn received(number: u64) -> Fact {
-        Fact::Received(0, publish(number))
+        as_number(number, number)
     }
 
     fn gap(records: u32, first: u64, last: u64) -> Fact {
@@ -265,21 +276,23 @@ mod tests {
         let mut judge = judge();
         let facts = [received(0), gap(2, 1, 2), received(3), gap(2, 4, 5)];
         hear(&mut judge, &facts).unwrap();
-        judge.end(0, &dropped(4), true).unwrap();
-        judge.end(0, &dropped(3), true).unwrap_err();
+        judge.end(0, &dropped(4), (FIRST + 6, true)).unwrap();
+        judge.end(0, &dropped(3), (FIRST + 6, true)).unwrap_err();
+        judge.end(0, &dropped(4), (FIRST + 7, true)).unwrap_err();
     }
 
     #[test]
     fn merged_runs_may_span_received_records() {
         let mut judge = judge();
         hear(&mut judge, &[gap(2, 0, 2), received(1), received(3)]).unwrap();
-        judge.end(0, &dropped(2), false).unwrap();
-        judge.end(0, &dropped(1), false).unwrap_err();
+        judge.end(0, &dropped(2), (FIRST + 6, false)).unwrap();
+        judge.end(0, &dropped(1), (FIRST + 6, false)).unwrap_err();
     }
 
     #[test]
     fn doctored_streams_are_convicted() {
-        let streams: [&[Fact]; 8] = [
+        let other = |number, first| Fact::Received(1, publish(number), FIRST + first);
+        let streams: [&[Fact]; 13] = [
             &[received(1), received(0)],
             &[received(0), received(0)],
             &[received(0), received(2)],
@@ -288,24 +301,40 @@ mod tests {
             &[received(0), gap(2, 1, 1)],
             &[received(2), gap(1, 1, 1)],
             &[received(6)],
+            &[received(0), Fact::Received(2, publish(0), FIRST)],
+            &[received(0), received(1), other(0, 1)],
+            &[received(0), gap(1, 1, 1), other(0, 0), other(2, 1), as_number(1, 2)],
+            &[gap(1, 0, 0), as_number(3, 1), gap(1, 2, 2), as_number(2, 3)],
+            &[received(0), Fact::Committed(publish(0), FIRST + 1)],
         ];
         for facts in streams {
             let found = hear(&mut judge(), facts).unwrap_err();
-            assert_eq!(found.judge, NAME);
+            assert_eq!(found.judge, NAME, "{facts:?}");
         }
     }
 
     #[test]
-    fn acks_tell_the_number_records_get() {
+    fn a_batch_of_many_records_has_all_its_numbers_to_itself() {
+        let big = |number| Publish { records: 3, ..publish(number) };
         let mut judge = judge();
+        judge.hear(&Fact::Received(0, big(0), FIRST)).unwrap();
+        judge.hear(&Fact::Received(1, big(0), FIRST)).unwrap();
+        judge.hear(&Fact::Received(0, big(1), FIRST + 3)).unwrap();
+        judge.hear(&Fact::GapTold(1, 2, FIRST + 3, FIRST + 4)).unwrap();
+        judge.hear(&Fact::Received(1, big(2), FIRST + 5)).unwrap_err();
+    }
+
+    #[test]
+    fn what_was_seen_cannot_fail() {
         let why = sluicegate_core::Refusal {
             place: sluicegate_core::Place::Schedule,
             reason: sluicegate_core::Reason::Deadline,
             retry: sluicegate_core::Retry::Never,
         };
+        let mut judge = judge();
         judge.hear(&Fact::Failed(publish(1), why)).unwrap();
         judge.hear(&Fact::Committed(publish(2), FIRST + 1)).unwrap();
-        judge.hear(&Fact::Committed(publish(3), FIRST + 3)).unwrap_err();
-        judge.hear(&Fact::Failed(publish(0), why)).unwrap_err();
+        judge.hear(&Fact::Failed(publish(2), why)).unwrap_err();
+        judge.hear(&Fact::Committed(publish(7), FIRST + 9)).unwrap_err();
     }
 }

@@ -12,7 +12,8 @@ const IDLE: u32 = 64;
 /// Watches for a shard that spins, and judges the end.
 #[derive(Debug, Default)]
 pub struct Stuck {
-    idle: u32,
+    /// By shard.
+    idle: std::collections::BTreeMap<u32, u32>,
 }
 
 /// What is left at the end of a run.
@@ -30,14 +31,22 @@ pub struct Leftover {
     pub unread: u64,
 }
 
+impl Leftover {
+    /// Whether nothing is left anywhere, besides peers that read nothing and lack nothing.
+    pub const fn is_nothing(&self) -> bool {
+        self.subscribers.is_empty() && self.jobs == 0 && self.unread == 0
+    }
+}
+
 impl Stuck {
-    /// A turn ended: whether it did anything, and whether the shard said that there is more.
-    pub fn turned(&mut self, did: bool, more: bool) -> Found {
-        self.idle = if did || !more { 0 } else { self.idle + 1 };
-        if self.idle < IDLE {
+    /// A shard's turn ended: whether it did anything, and whether it said that there is more.
+    pub fn turned(&mut self, shard: u32, (did, more): (bool, bool)) -> Found {
+        let idle = self.idle.entry(shard).or_default();
+        *idle = if did || !more { 0 } else { *idle + 1 };
+        if *idle < IDLE {
             return Ok(());
         }
-        let what = format!("the shard asked for {IDLE} turns in a row and did nothing in them");
+        let what = format!("shard {shard} asked for {IDLE} turns in a row and did nothing in them");
         Err(Finding::liveness(NAME, what))
     }
 
@@ -76,11 +85,12 @@ mod tests {
     fn a_shard_that_spins_is_convicted() {
         let mut judge = Stuck::default();
         let spin =
-            |judge: &mut Stuck, turns| (0..turns).try_for_each(|_| judge.turned(false, true));
+            |judge: &mut Stuck, turns| (0..turns).try_for_each(|_| judge.turned(0, (false, true)));
         spin(&mut judge, IDLE - 1).unwrap();
-        judge.turned(true, true).unwrap();
+        judge.turned(0, (true, true)).unwrap();
         spin(&mut judge, IDLE - 1).unwrap();
-        judge.turned(false, false).unwrap();
+        judge.turned(0, (false, false)).unwrap();
+        judge.turned(1, (false, true)).unwrap();
         spin(&mut judge, IDLE).unwrap_err();
     }
 

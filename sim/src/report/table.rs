@@ -129,9 +129,13 @@ impl Report {
 
     fn memory(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "memory: {} changes of the band", self.transitions())?;
-        for Moment { at, band, factor } in self.moments.iter().take(MOMENTS) {
+        for Moment { at, shard, band, factor } in self.moments.iter().take(MOMENTS) {
             let factor = Thousandths::show(factor.thousandths().into());
-            writeln!(f, "  {:>14}  {:<10} factor {factor}", Nanos::show(*at), band.name())?;
+            write!(f, "  {:>14}  {:<10} factor {factor}", Nanos::show(*at), band.name())?;
+            if self.shards > 1 {
+                write!(f, "  shard {shard}")?;
+            }
+            writeln!(f)?;
         }
         if self.moments.len() > MOMENTS {
             writeln!(f, "  and {} more", self.moments.len() - MOMENTS)?;

@@ -1,6 +1,6 @@
 //! A scenario file as it is written: every key there is, and nothing else.
 
-use crate::amount::{Amount, Bound, Bytes, Count, Nanos, Span, Text, Thousandths};
+use crate::amount::{Amount, Bound, Bytes, Count, Millionths, Nanos, Span, Text, Thousandths};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::Spanned;
@@ -24,6 +24,12 @@ pub(super) struct File {
     pub(super) limits: Table<Text>,
     #[serde(default)]
     pub(super) cpu: Cpu,
+    #[serde(default)]
+    pub(super) mesh: Mesh,
+    #[serde(default)]
+    pub(super) slow: Vec<Slow>,
+    #[serde(default)]
+    pub(super) shutdown: Vec<Shutdown>,
     #[serde(default)]
     pub(super) tenant: Vec<Tenant>,
     #[serde(default)]
@@ -51,6 +57,30 @@ pub(super) struct Cpu {
     pub(super) reads: Option<At<u32>>,
 }
 
+/// The ways between shards.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Mesh {
+    pub(super) delay: Option<At<Amount<Nanos>>>,
+    pub(super) ring: Option<At<u32>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Slow {
+    pub(super) shard: Option<At<u32>>,
+    pub(super) at: At<Amount<Nanos>>,
+    pub(super) r#for: Option<Amount<Nanos>>,
+    pub(super) times: At<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Shutdown {
+    pub(super) at: At<Amount<Nanos>>,
+    pub(super) shard: Option<At<u32>>,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Tenant {
@@ -63,6 +93,7 @@ pub(super) struct Tenant {
 pub(super) struct Topic {
     pub(super) name: At<String>,
     pub(super) tenant: Option<At<String>>,
+    pub(super) count: Option<At<u32>>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -89,13 +120,31 @@ pub(super) enum PipeName {
     Single,
 }
 
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ClientKind {
+    Each,
+    One,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Outage {
+    pub(super) at: Amount<Nanos>,
+    pub(super) back: Option<Span<Nanos>>,
+    #[serde(default)]
+    pub(super) half_open: bool,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Publisher {
     pub(super) name: At<String>,
     pub(super) count: Option<At<u32>>,
     pub(super) topic: At<String>,
-    pub(super) rate: At<i64>,
+    pub(super) shard: Option<At<u32>>,
+    pub(super) client: Option<ClientKind>,
+    pub(super) rate: At<Span<Count>>,
     pub(super) size: Option<At<Span<Bytes>>>,
     pub(super) records: Option<At<u32>>,
     pub(super) ack: Option<AckMode>,
@@ -103,8 +152,16 @@ pub(super) struct Publisher {
     pub(super) until: Option<At<Amount<Nanos>>>,
     #[serde(default)]
     pub(super) bursts: Vec<At<Burst>>,
-    pub(super) bandwidth: Option<At<Amount<Bytes>>>,
-    pub(super) delay: Option<At<Amount<Nanos>>>,
+    pub(super) bandwidth: Option<At<Span<Bytes>>>,
+    pub(super) delay: Option<At<Span<Nanos>>>,
+    pub(super) jitter: Option<At<Amount<Nanos>>>,
+    pub(super) loss: Option<At<Amount<Millionths>>>,
+    pub(super) retransmit: Option<At<Amount<Nanos>>>,
+    pub(super) join: Option<At<Span<Nanos>>>,
+    pub(super) leave: Option<At<Span<Nanos>>>,
+    #[serde(default)]
+    pub(super) outages: Vec<At<Outage>>,
+    pub(super) retry: Option<At<Span<Nanos>>>,
     pub(super) window: Option<At<Amount<Bytes>>>,
 }
 
@@ -122,12 +179,23 @@ pub(super) struct Subscriber {
     pub(super) name: At<String>,
     pub(super) count: Option<At<u32>>,
     pub(super) topic: At<String>,
+    pub(super) shard: Option<At<u32>>,
+    pub(super) connection: Option<At<String>>,
+    pub(super) takes: Option<At<Span<Count>>>,
     pub(super) policy: Option<At<PolicyName>>,
     pub(super) pipe: Option<At<PipeName>>,
     pub(super) batches: Option<u32>,
     pub(super) bytes: Option<Amount<Bytes>>,
-    pub(super) bandwidth: Option<At<Amount<Bytes>>>,
-    pub(super) delay: Option<At<Amount<Nanos>>>,
+    pub(super) bandwidth: Option<At<Span<Bytes>>>,
+    pub(super) delay: Option<At<Span<Nanos>>>,
+    pub(super) jitter: Option<At<Amount<Nanos>>>,
+    pub(super) loss: Option<At<Amount<Millionths>>>,
+    pub(super) retransmit: Option<At<Amount<Nanos>>>,
+    pub(super) join: Option<At<Span<Nanos>>>,
+    pub(super) leave: Option<At<Span<Nanos>>>,
+    #[serde(default)]
+    pub(super) outages: Vec<At<Outage>>,
+    pub(super) retry: Option<At<Span<Nanos>>>,
     pub(super) buffer: Option<At<Amount<Bytes>>>,
     #[serde(default)]
     pub(super) stalls: Vec<At<Stall>>,
@@ -157,6 +225,8 @@ pub(super) struct Expect {
     pub(super) isolation: Option<bool>,
     pub(super) lost: Option<Lost>,
     pub(super) bands: Option<At<Vec<At<String>>>>,
+    pub(super) propagation: Option<At<Vec<At<String>>>>,
+    pub(super) fairness: Option<At<Fairness>>,
     pub(super) transitions: Option<Bound<Count>>,
     pub(super) factor_min: Option<Bound<Thousandths>>,
     pub(super) factor_final: Option<Bound<Thousandths>>,
@@ -172,6 +242,8 @@ pub(super) struct Expect {
     #[serde(default)]
     pub(super) shed: Table<Bound<Count>>,
     #[serde(default)]
+    pub(super) tenant: Table<TenantExpect>,
+    #[serde(default)]
     pub(super) publisher: Table<PublisherExpect>,
     #[serde(default)]
     pub(super) subscriber: Table<SubscriberExpect>,
@@ -181,6 +253,35 @@ pub(super) struct Expect {
 #[serde(deny_unknown_fields)]
 pub(super) struct Lost {
     pub(super) nobody_but: Vec<At<String>>,
+}
+
+/// How equal tenants' shares must be, and when.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Fairness {
+    pub(super) tenants: Bound<Thousandths>,
+    pub(super) from: Amount<Nanos>,
+    pub(super) until: Amount<Nanos>,
+}
+
+/// What the books of a tenant must say, in records over all shards.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantExpect {
+    /// Brought by its publishers.
+    pub offered: Option<Bound<Count>>,
+    /// Got sequence numbers.
+    pub sequenced: Option<Bound<Count>>,
+    /// Answered no.
+    pub refused: Option<Bound<Count>>,
+    /// Discarded.
+    pub shed: Option<Bound<Count>>,
+    /// Admitted and then pushed out.
+    pub evicted: Option<Bound<Count>>,
+    /// Accepted by its subscribers' transports.
+    pub delivered: Option<Bound<Count>>,
+    /// Dropped for its subscribers.
+    pub dropped: Option<Bound<Count>>,
 }
 
 /// What a group of publishers must have seen, in records.
@@ -193,8 +294,12 @@ pub struct PublisherExpect {
     pub refused: Option<Bound<Count>>,
     /// Discarded.
     pub shed: Option<Bound<Count>>,
-    /// Not sent because the window was full.
+    /// Not made because the window was full.
     pub held_back: Option<Bound<Count>>,
+    /// Connections that the broker took.
+    pub connects: Option<Bound<Count>>,
+    /// Connections that the broker refused.
+    pub turned_away: Option<Bound<Count>>,
 }
 
 /// What a group of subscribers must have seen, in records over all of the group.
@@ -209,10 +314,26 @@ pub struct SubscriberExpect {
     pub dropped: Option<Bound<Count>>,
     /// Neither delivered nor dropped at the end.
     pub lag: Option<Bound<Count>>,
+    /// Taken by the applications from their inboxes.
+    pub taken: Option<Bound<Count>>,
+    /// Dropped by the clients' inboxes.
+    pub overrun: Option<Bound<Count>>,
+    /// On their way when their connection ended.
+    pub unconfirmed: Option<Bound<Count>>,
+    /// Connections that the broker took.
+    pub connects: Option<Bound<Count>>,
+    /// Connections that the broker refused.
+    pub turned_away: Option<Bound<Count>>,
+    /// Connections that the broker gave up.
+    pub closed: Option<Bound<Count>>,
+    /// Jain's index over what the group's peers received.
+    pub jain: Option<Bound<Thousandths>>,
     /// Median of the time from offer to receipt.
     pub latency_p50: Option<Bound<Nanos>>,
     /// 99th percentile of the same.
     pub latency_p99: Option<Bound<Nanos>>,
+    /// The longest of the same.
+    pub latency_max: Option<Bound<Nanos>>,
 }
 
 #[derive(Deserialize)]

@@ -5,13 +5,22 @@ mod file;
 mod resolve;
 
 pub use bad::BadInput;
-pub use file::{PublisherExpect, SubscriberExpect};
+pub use file::{PublisherExpect, SubscriberExpect, TenantExpect};
 
 use crate::amount::{Bound, Bytes, Count, Thousandths};
+use crate::fact::Stop;
 use crate::line::LineSpec;
 use bad::Source;
-use sluicegate_core::{Ack, Band, Limits, Pipe, Place, Reason, Wish};
+use sluicegate_core::{Ack, Band, Limits, Pipe, Place, Rand, Reason, Wish};
 use std::collections::BTreeMap;
+
+/// Least and most; what is drawn lies between them, both included.
+pub type Range = (u64, u64);
+
+/// Draws from a range.
+pub(crate) fn draw(rand: &mut Rand, (least, most): Range) -> u64 {
+    least + rand.below(most - least + 1)
+}
 
 /// One run: a scenario file, or one variant of it, with everything resolved and checked.
 #[derive(Clone, Debug)]
@@ -32,8 +41,16 @@ pub struct Story {
     pub end: u64,
     /// The broker's configuration.
     pub limits: Limits,
-    /// What the shard's work costs.
+    /// What a shard's work costs.
     pub cpu: Cpu,
+    /// The ways between shards.
+    pub mesh: Mesh,
+    /// When a shard's work costs more.
+    pub slow: Vec<Slow>,
+    /// When a shard shuts down, in order of time.
+    pub shutdowns: Vec<Shutdown>,
+    /// The judges look at barriers only, and nobody recounts between them.
+    pub plain: bool,
     /// Name and weight of every tenant.
     pub tenants: Vec<(String, u32)>,
     /// Name of every topic and the index of its tenant.
@@ -70,6 +87,104 @@ impl Cpu {
     }
 }
 
+/// The way from one shard to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mesh {
+    /// Nanoseconds a parcel travels.
+    pub delay: u64,
+    /// Parcels on their way at most, per ordered pair of shards.
+    pub ring: u32,
+}
+
+/// A shard whose work costs more for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slow {
+    /// Which shard.
+    pub shard: u32,
+    /// From, to, in nanoseconds.
+    pub time: Range,
+    /// How many times as much.
+    pub times: u64,
+}
+
+/// A shard that shuts down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shutdown {
+    /// When it begins, in nanoseconds.
+    pub at: u64,
+    /// Which shard.
+    pub shard: u32,
+}
+
+/// A link as a group describes it; each peer draws its own from the ranges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkSpec {
+    /// Bytes per second.
+    pub bandwidth: Range,
+    /// Nanoseconds a byte travels after it has left the buffer.
+    pub delay: Range,
+    /// Nanoseconds that a frame may come later than that, drawn for each.
+    pub jitter: u64,
+    /// Frames out of a million that are lost once and come by retransmission.
+    pub loss: u32,
+    /// Nanoseconds until a lost frame is sent again.
+    pub retransmit: u64,
+    /// Bytes the buffers and windows of both ends take.
+    pub buffer: u64,
+    /// When the peer reads nothing: from, to; in order, apart from each other.
+    pub stalls: Vec<(u64, u64)>,
+}
+
+impl LinkSpec {
+    /// The line of one peer.
+    pub(crate) fn draw(&self, rand: &Rand) -> LineSpec {
+        LineSpec {
+            bandwidth: draw(&mut rand.fork("bandwidth"), self.bandwidth),
+            delay: draw(&mut rand.fork("delay"), self.delay),
+            jitter: self.jitter,
+            loss: self.loss,
+            retransmit: self.retransmit,
+            buffer: self.buffer,
+            stalls: self.stalls.clone(),
+        }
+    }
+}
+
+/// When a peer is connected.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Presence {
+    /// It connects, drawn for each peer; 0 is before anything else happens.
+    pub join: Range,
+    /// It leaves for good, drawn for each peer.
+    pub leave: Option<Range>,
+    /// Its connection breaks; in order of time.
+    pub outages: Vec<Outage>,
+    /// After the broker refused or closed it, it tries again after so long, drawn each time.
+    pub retry: Option<Range>,
+}
+
+/// A connection that breaks, for every peer of a group at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// When, in nanoseconds.
+    pub at: u64,
+    /// After so long the peer connects again, drawn for each; `None`: never.
+    pub back: Option<Range>,
+    /// The broker is told nothing: what it writes fills the window and is never acknowledged.
+    pub half_open: bool,
+}
+
+/// Whether publishers use the client's window and queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    /// Each peer is a client of one worker.
+    Each,
+    /// The group's peers are the workers of one client: they share its window.
+    One,
+    /// No: they write to their transport, and what does not fit is not made.
+    Raw,
+}
+
 /// Equal publishers.
 #[derive(Clone, Debug)]
 pub struct PublisherGroup {
@@ -77,10 +192,18 @@ pub struct PublisherGroup {
     pub name: String,
     /// How many.
     pub count: u32,
-    /// Index of the topic.
+    /// Index of the topic, the first of `spread`.
     pub topic: usize,
-    /// Publishes per second outside bursts.
-    pub rate: u64,
+    /// The peers take turns over so many topics. At least 1.
+    pub spread: usize,
+    /// The shard they connect to; `None`: they take turns over all.
+    pub shard: Option<u32>,
+    /// Window and queue.
+    pub client: Client,
+    /// When they are connected.
+    pub presence: Presence,
+    /// Publishes per second outside bursts, drawn for each peer.
+    pub rate: Range,
     /// Least and most bytes of a frame.
     pub size: (u32, u32),
     /// Records of a publish.
@@ -91,8 +214,8 @@ pub struct PublisherGroup {
     pub active: (u64, u64),
     /// From, to, factor on the rate; in order, apart from each other.
     pub bursts: Vec<(u64, u64, u64)>,
-    /// The way to the broker; its buffer is the publisher's window.
-    pub line: LineSpec,
+    /// The way to the broker; its buffer is the transport's window.
+    pub line: LinkSpec,
 }
 
 /// Equal subscribers.
@@ -102,14 +225,25 @@ pub struct SubscriberGroup {
     pub name: String,
     /// How many.
     pub count: u32,
-    /// Index of the topic.
+    /// Index of the topic, the first of `spread`.
     pub topic: usize,
+    /// The peers take turns over so many topics. At least 1.
+    pub spread: usize,
+    /// The shard they connect to; `None`: they take turns over all.
+    pub shard: Option<u32>,
+    /// All peers of all groups with this name share one connection.
+    pub connection: Option<String>,
+    /// Events per second that the application takes from its inbox, drawn for each peer; `None`:
+    /// whatever arrives is taken.
+    pub takes: Option<Range>,
+    /// When they are connected.
+    pub presence: Presence,
     /// The kind of outlet.
     pub pipe: Pipe,
     /// Policy and limits.
     pub wish: Wish,
     /// The way from the broker.
-    pub line: LineSpec,
+    pub line: LinkSpec,
 }
 
 /// Expected counts by place and reason; `None` stands for any.
@@ -126,6 +260,10 @@ pub struct Expect {
     pub nobody_but: Option<Vec<String>>,
     /// Exactly these bands are entered, besides normal at the start.
     pub bands: Option<Vec<Band>>,
+    /// The places that fill when a `block` subscription stands still, in this order.
+    pub propagation: Option<Vec<Stop>>,
+    /// Fairness between tenants.
+    pub fairness: Option<Fairness>,
     /// Changes of the band.
     pub transitions: Option<Bound<Count>>,
     /// Least pressure factor.
@@ -146,10 +284,21 @@ pub struct Expect {
     pub refused: Cells,
     /// Shed records.
     pub shed: Cells,
+    /// By tenant.
+    pub tenants: BTreeMap<String, TenantExpect>,
     /// By group of publishers.
     pub publishers: BTreeMap<String, PublisherExpect>,
     /// By group of subscribers.
     pub subscribers: BTreeMap<String, SubscriberExpect>,
+}
+
+/// How equal tenants' shares of the work must be.
+#[derive(Clone, Debug)]
+pub struct Fairness {
+    /// Jain's index over their cost by weight.
+    pub jain: Bound<Thousandths>,
+    /// Counted from, to, in nanoseconds.
+    pub time: Range,
 }
 
 impl Story {
@@ -173,6 +322,19 @@ impl Story {
         story.subscribers.retain(|group| group.line.stalls.is_empty());
         story
     }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> u32 {
+        u32::try_from(self.limits.shards).expect("its key keeps it below")
+    }
+}
+
+/// The names of a group's members.
+pub(crate) fn members(name: &str, count: u32) -> Vec<String> {
+    if count == 1 {
+        return vec![name.to_owned()];
+    }
+    (1..=count).map(|number| format!("{name}-{number}")).collect()
 }
 
 /// Reads a scenario: its stories, one per variant. `file` names it in errors.

@@ -1,14 +1,17 @@
 //! From what is written to what can be run: names to indices, defaults, and every check that
 //! needs more than one key.
 
+mod expect;
+mod peers;
+
 use super::bad::{BadInput, Source, unknown};
 use super::file::{self, At, Table};
-use super::{Cells, Cpu, Expect, PublisherGroup, Story, SubscriberGroup};
-use crate::amount::{Amount, Bound, Bytes, Count, Nanos, Text, Unit};
-use crate::frame::HEADER;
-use crate::line::LineSpec;
-use sluicegate_core::{Ack, Band, Limits, Pipe, Place, Policy, Reason, Sample, Wish, limits};
-use std::collections::{BTreeMap, BTreeSet};
+use super::{Cpu, Expect, Mesh, PublisherGroup, Shutdown, Slow, Story};
+use crate::amount::{Amount, Bytes, Count, Nanos, Text, Unit};
+use expect::{possible, set_expect};
+use peers::Context;
+use sluicegate_core::{Limits, Pipe, Policy, limits};
+use std::collections::BTreeSet;
 
 /// The most publishes one run may offer: it keeps a few words of each.
 const MOST_PUBLISHES: u64 = 10_000_000;
@@ -16,10 +19,6 @@ const MOST_PUBLISHES: u64 = 10_000_000;
 const MOST_DELIVERIES: u64 = 10_000_000_000;
 /// The most publishers, and the most subscribers.
 const MOST_PEERS: u64 = 100_000;
-/// What is assumed of a link: one gigabit, and a tenth of a millisecond.
-const BANDWIDTH: u64 = 125_000_000;
-const DELAY: u64 = 100_000;
-const BUFFER: u64 = 256 << 10;
 /// How long a run goes on after the publishers have stopped.
 const DRAIN: u64 = 10_000_000_000;
 
@@ -27,7 +26,7 @@ type Checked<T> = Result<T, BadInput>;
 
 /// What an amount may be. With the bounds on publishes and deliveries these keep every sum and
 /// product of a run within 64 bits.
-struct Range {
+struct Within {
     least: u64,
     most: u64,
     /// Least and most as people write them.
@@ -35,12 +34,9 @@ struct Range {
 }
 
 const DAY: u64 = 86_400_000_000_000;
-const TIME: Range = Range { least: 0, most: DAY, text: "\"0s\" and \"1440min\"" };
-const DURATION: Range = Range { least: 1, most: DAY, text: "\"1ns\" and \"1440min\"" };
-const COST: Range = Range { least: 0, most: 10_000_000_000, text: "\"0s\" and \"10s\"" };
-const SPEED: Range =
-    Range { least: 1, most: 1_000_000_000_000, text: "1 and \"1000GB\" (per second)" };
-const ROOM: Range = Range { least: 1, most: 1 << 30, text: "1 and \"1GiB\"" };
+const TIME: Within = Within { least: 0, most: DAY, text: "\"0s\" and \"1440min\"" };
+const DURATION: Within = Within { least: 1, most: DAY, text: "\"1ns\" and \"1440min\"" };
+const COST: Within = Within { least: 0, most: 10_000_000_000, text: "\"0s\" and \"10s\"" };
 /// Deliveries per step, publishes per source and turn.
 const PORTION: std::ops::RangeInclusive<u32> = 1..=1_000_000;
 
@@ -49,7 +45,7 @@ fn amount<U: Unit>(
     source: &Source<'_>,
     amount: &At<Amount<U>>,
     key: &str,
-    range: &Range,
+    range: &Within,
 ) -> Checked<u64> {
     let value = amount.get_ref().value;
     if (range.least..=range.most).contains(&value) {
@@ -91,6 +87,7 @@ pub(super) fn stories(source: &Source<'_>, file: &file::File) -> Checked<Vec<Sto
         set_limits(source, &mut story.limits, &variant.limits)?;
         set_cpu(source, &mut story.cpu, &variant.cpu)?;
         set_expect(source, &mut story, &variant.expect)?;
+        possible(source, &variant.expect, &story)?;
         finish(source, file, story)
     });
     variants.collect()
@@ -103,6 +100,8 @@ fn base(source: &Source<'_>, file: &file::File) -> Checked<Story> {
     let duration = amount(source, &file.duration, "duration", &DURATION)?;
     let drain = file.drain.as_ref();
     let drain = drain.map_or(Ok(DRAIN), |drain| amount(source, drain, "drain", &TIME))?;
+    let tenants = tenants(source, file)?;
+    let (topics, named) = topics(source, file, &tenants)?;
     let mut story = Story {
         file: source.file.to_owned(),
         variant: String::new(),
@@ -113,8 +112,12 @@ fn base(source: &Source<'_>, file: &file::File) -> Checked<Story> {
         end: duration + drain,
         limits: Limits::default(),
         cpu: Cpu { turn: 0, read: 0, delivery: 0, work: 1024, reads: 64 },
-        tenants: tenants(source, file)?,
-        topics: Vec::new(),
+        mesh: mesh(source, &file.mesh)?,
+        slow: Vec::new(),
+        shutdowns: Vec::new(),
+        plain: false,
+        tenants,
+        topics,
         publishers: Vec::new(),
         subscribers: Vec::new(),
         pressure: Vec::new(),
@@ -122,9 +125,9 @@ fn base(source: &Source<'_>, file: &file::File) -> Checked<Story> {
     };
     set_limits(source, &mut story.limits, &file.limits)?;
     set_cpu(source, &mut story.cpu, &file.cpu)?;
-    story.topics = topics(source, file, &story.tenants)?;
-    let topics: Vec<&str> = story.topics.iter().map(|(name, _)| name.as_str()).collect();
-    let context = Context { source, duration, topics: &topics };
+    let context = Context { source, duration, shards: story.shards(), topics: &named };
+    story.slow = slow(&context, file)?;
+    story.shutdowns = shutdowns(&context, file)?;
     let publishers = file.publisher.iter().map(|group| context.publisher(group));
     story.publishers = publishers.collect::<Checked<_>>()?;
     let subscribers = file.subscriber.iter().map(|group| context.subscriber(group));
@@ -132,7 +135,72 @@ fn base(source: &Source<'_>, file: &file::File) -> Checked<Story> {
     context.sizes(file, &story)?;
     story.pressure = context.pressure(file)?;
     set_expect(source, &mut story, &file.expect)?;
+    possible(source, &file.expect, &story)?;
     Ok(story)
+}
+
+fn mesh(source: &Source<'_>, mesh: &file::Mesh) -> Checked<Mesh> {
+    let delay = mesh.delay.as_ref();
+    let delay = delay.map_or(Ok(5_000), |delay| amount(source, delay, "delay", &COST))?;
+    let ring = match &mesh.ring {
+        None => 1024,
+        ring => count(source, ring.as_ref(), "ring", PORTION)?,
+    };
+    Ok(Mesh { delay, ring })
+}
+
+/// A shard that there is.
+fn shard(source: &Source<'_>, shard: &At<u32>, shards: u32) -> Checked<u32> {
+    if *shard.get_ref() < shards {
+        return Ok(*shard.get_ref());
+    }
+    let number = shard.get_ref();
+    let message = format!(
+        "`shard = {number}`: there are {shards}, numbered from 0; \
+         set `shards` in [limits] for more"
+    );
+    Err(source.bad(&shard.span(), message))
+}
+
+fn slow(context: &Context<'_>, file: &file::File) -> Checked<Vec<Slow>> {
+    let source = context.source;
+    let slow = file.slow.iter().map(|slow| {
+        let from = context.within(Some(&slow.at), "at", 0)?;
+        let to = slow.r#for.map_or(u64::MAX, |length| from.saturating_add(length.value));
+        Ok(Slow {
+            shard: slow.shard.as_ref().map_or(Ok(0), |n| shard(source, n, context.shards))?,
+            time: (from, to),
+            times: count(source, Some(&slow.times), "times", 1..=1_000_000)?.into(),
+        })
+    });
+    slow.collect()
+}
+
+/// Without a number all shards shut down.
+fn shutdowns(context: &Context<'_>, file: &file::File) -> Checked<Vec<Shutdown>> {
+    let mut all = Vec::new();
+    for entry in &file.shutdown {
+        let at = context.within(Some(&entry.at), "at", 0)?;
+        let shards = match &entry.shard {
+            Some(number) => {
+                let number = shard(context.source, number, context.shards)?;
+                number..number + 1
+            }
+            None => 0..context.shards,
+        };
+        all.extend(shards.map(|shard| Shutdown { at, shard }));
+    }
+    all.sort_by_key(|shutdown| (shutdown.at, shutdown.shard));
+    Ok(all)
+}
+
+/// The most publishes a group can offer.
+fn most_publishes(group: &PublisherGroup) -> u64 {
+    let extra = group.bursts.iter().map(|(a, b, n)| (b - a).saturating_mul(n - 1));
+    let extra = extra.fold(0, u64::saturating_add);
+    let time = u128::from((group.active.1 - group.active.0).saturating_add(extra));
+    let offered = time * u128::from(group.rate.1) * u128::from(group.count) / 1_000_000_000;
+    u64::try_from(offered).unwrap_or(u64::MAX)
 }
 
 /// The checks that need the whole story.
@@ -147,9 +215,19 @@ fn finish(source: &Source<'_>, file: &file::File, story: Story) -> Checked<Story
         }
     }
     for (spec, group) in file.subscriber.iter().zip(&story.subscribers) {
-        if group.wish.policy == Policy::Block && story.limits.lossless == 0 {
+        let allowed = story.limits.lossless == 1 || story.limits.allow_block == 1;
+        if group.wish.policy == Policy::Block && !allowed {
             let at = spec.policy.as_ref().map_or_else(|| spec.name.span(), At::span);
-            return Err(source.bad(&at, "`block` needs `lossless = 1` in [limits]"));
+            let message = "`block` needs `lossless = 1` or `allow_block = 1` in [limits]";
+            return Err(source.bad(&at, message));
+        }
+        if let Some(name) = &spec.connection
+            && group.pipe == Pipe::Shared
+            && u64::from(group.count) > group.spread as u64
+        {
+            let message = "on a shared pipe each topic is subscribed once: `count` is at most \
+                           the topic's `count`";
+            return Err(source.bad(&name.span(), message));
         }
     }
     if story.expect.isolation && !story.cpu.is_free() {
@@ -173,14 +251,14 @@ fn tenants(source: &Source<'_>, file: &file::File) -> Checked<Vec<(String, u32)>
     tenants.collect()
 }
 
-fn topics(
-    source: &Source<'_>,
-    file: &file::File,
-    tenants: &[(String, u32)],
-) -> Checked<Vec<(String, usize)>> {
+/// Every topic with its tenant, and every name with the first of its topics and their number.
+type Topics = (Vec<(String, usize)>, Vec<(String, usize, usize)>);
+
+fn topics(source: &Source<'_>, file: &file::File, tenants: &[(String, u32)]) -> Checked<Topics> {
     unique(source, file.topic.iter().map(|topic| &topic.name))?;
     let names: Vec<&str> = tenants.iter().map(|(name, _)| name.as_str()).collect();
-    let topics = file.topic.iter().map(|topic| {
+    let (mut topics, mut named) = (Vec::new(), Vec::new());
+    for topic in &file.topic {
         let tenant = match &topic.tenant {
             Some(tenant) => find(source, tenant, "tenant", &names)?,
             None if tenants.len() == 1 => 0,
@@ -189,9 +267,12 @@ fn topics(
                 return Err(source.bad(&topic.name.span(), message));
             }
         };
-        Ok((topic.name.get_ref().clone(), tenant))
-    });
-    topics.collect()
+        let name = topic.name.get_ref();
+        let count = count(source, topic.count.as_ref(), "count", 1..=100_000)?;
+        named.push((name.clone(), topics.len(), count as usize));
+        topics.extend(super::members(name, count).into_iter().map(|name| (name, tenant)));
+    }
+    Ok((topics, named))
 }
 
 fn unique<'a>(source: &Source<'_>, names: impl Iterator<Item = &'a At<String>>) -> Checked<()> {
@@ -270,307 +351,6 @@ fn set_cpu(source: &Source<'_>, to: &mut Cpu, cpu: &file::Cpu) -> Checked<()> {
         if from.is_some() {
             *to = count(source, from.as_ref(), key, PORTION)?;
         }
-    }
-    Ok(())
-}
-
-/// What the checks of a peer need to know.
-struct Context<'a> {
-    source: &'a Source<'a>,
-    duration: u64,
-    topics: &'a [&'a str],
-}
-
-impl Context<'_> {
-    fn publisher(&self, group: &file::Publisher) -> Checked<PublisherGroup> {
-        let source = self.source;
-        let rate = u64::try_from(*group.rate.get_ref()).ok().filter(|rate| *rate > 0);
-        let rate = rate.filter(|rate| *rate <= 10_000_000).ok_or_else(|| {
-            let rate = group.rate.get_ref();
-            let message = format!("`rate = {rate}` must be between 1 and 10000000 per second");
-            source.bad(&group.rate.span(), message)
-        })?;
-        let size = group.size.as_ref().map_or((1024, 1024), |size| {
-            let span = size.get_ref();
-            (span.least, span.most)
-        });
-        let fits = |bytes| u32::try_from(bytes).ok().filter(|bytes| *bytes >= HEADER);
-        let size = fits(size.0).zip(fits(size.1)).ok_or_else(|| {
-            let at = group.size.as_ref().map_or_else(|| group.name.span(), At::span);
-            source.bad(&at, format!("`size` must be between {HEADER} B and 4 GiB"))
-        })?;
-        let from = self.within(group.from.as_ref(), "from", 0)?;
-        let until = self.within(group.until.as_ref(), "until", self.duration)?;
-        if from >= until {
-            let at = group.from.as_ref().map_or_else(|| group.name.span(), At::span);
-            return Err(source.bad(&at, "`from` must be before `until`"));
-        }
-        let link = (group.bandwidth.as_ref(), group.delay.as_ref(), group.window.as_ref());
-        Ok(PublisherGroup {
-            name: group.name.get_ref().clone(),
-            count: count(source, group.count.as_ref(), "count", 1..=100_000)?,
-            topic: find(source, &group.topic, "topic", self.topics)?,
-            rate,
-            size,
-            records: count(source, group.records.as_ref(), "records", 1..=4096)?,
-            ack: match group.ack {
-                None | Some(file::AckMode::None) => Ack::None,
-                Some(file::AckMode::Now) => Ack::Now,
-                Some(file::AckMode::Wait) => Ack::Wait,
-            },
-            active: (from, until),
-            bursts: self.bursts(group)?,
-            line: self.line(link, "window", Vec::new())?,
-        })
-    }
-
-    fn bursts(&self, group: &file::Publisher) -> Checked<Vec<(u64, u64, u64)>> {
-        let mut ended = 0;
-        let bursts = group.bursts.iter().map(|burst| {
-            let file::Burst { at, r#for, times } = burst.get_ref();
-            let (from, to) = (at.value, at.value.saturating_add(r#for.value));
-            let message = if *times == 0 || *times > 10_000 {
-                "a burst's `times` must be between 1 and 10000"
-            } else if from < ended || to > self.duration || from == to {
-                "bursts must be in order, apart, not empty, and end within the duration"
-            } else {
-                ended = to;
-                return Ok((from, to, u64::from(*times)));
-            };
-            Err(self.source.bad(&burst.span(), message))
-        });
-        bursts.collect()
-    }
-
-    fn subscriber(&self, group: &file::Subscriber) -> Checked<SubscriberGroup> {
-        let source = self.source;
-        let single = group.pipe.as_ref().is_some_and(|p| *p.get_ref() == file::PipeName::Single);
-        let policy = group.policy.as_ref().map_or(file::PolicyName::DropOld, |p| *p.get_ref());
-        let policy = match policy {
-            file::PolicyName::Block => Policy::Block,
-            file::PolicyName::DropNew => Policy::DropNew,
-            file::PolicyName::DropOld => Policy::DropOld,
-            file::PolicyName::Latest => Policy::Latest,
-        };
-        if !single && !matches!(policy, Policy::DropNew | Policy::DropOld) {
-            let at = group.policy.as_ref().map_or_else(|| group.name.span(), At::span);
-            let message = "a shared pipe takes `drop_old` or `drop_new`; write `pipe = \"single\"`";
-            return Err(source.bad(&at, message));
-        }
-        let (batches, bytes) = (group.batches.unwrap_or(0), group.bytes.map_or(0, |b| b.value));
-        if !single && (batches, bytes) != (0, 0) {
-            let message = "a shared pipe has the limit `high_water_bytes`; \
-                           `batches` and `bytes` need `pipe = \"single\"`";
-            return Err(source.bad(&group.name.span(), message));
-        }
-        let link = (group.bandwidth.as_ref(), group.delay.as_ref(), group.buffer.as_ref());
-        Ok(SubscriberGroup {
-            name: group.name.get_ref().clone(),
-            count: count(source, group.count.as_ref(), "count", 1..=100_000)?,
-            topic: find(source, &group.topic, "topic", self.topics)?,
-            pipe: if single { Pipe::Single } else { Pipe::Shared },
-            wish: Wish { batches, bytes, ..Wish::policy(policy) },
-            line: self.line(link, "buffer", self.stalls(group)?)?,
-        })
-    }
-
-    fn stalls(&self, group: &file::Subscriber) -> Checked<Vec<(u64, u64)>> {
-        let mut ended = 0;
-        let stalls = group.stalls.iter().map(|stall| {
-            let file::Stall { at, r#for } = stall.get_ref();
-            let to = r#for.map_or(Some(u64::MAX), |length| at.value.checked_add(length.value));
-            let to = to.filter(|to| *to == u64::MAX || *to <= self.duration);
-            let message = match to {
-                None => "a stall must end within the duration; without `for` it never ends",
-                Some(_) if at.value >= self.duration => "a stall must begin within the duration",
-                Some(to) if at.value < ended || to == at.value => {
-                    "stalls must be in order, apart from each other and not empty"
-                }
-                Some(to) => {
-                    ended = to;
-                    return Ok((at.value, to));
-                }
-            };
-            Err(self.source.bad(&stall.span(), message))
-        });
-        stalls.collect()
-    }
-
-    fn line(
-        &self,
-        (bandwidth, delay, buffer): Link<'_>,
-        key: &str,
-        stalls: Vec<(u64, u64)>,
-    ) -> Checked<LineSpec> {
-        let of = |given: Option<&At<Amount<Bytes>>>, key, range, default| {
-            given.map_or(Ok(default), |given| amount(self.source, given, key, range))
-        };
-        let bandwidth = of(bandwidth, "bandwidth", &SPEED, BANDWIDTH)?;
-        let delay = delay.map_or(Ok(DELAY), |delay| amount(self.source, delay, "delay", &TIME))?;
-        let buffer = of(buffer, key, &ROOM, BUFFER)?;
-        Ok(LineSpec { bandwidth, delay, buffer, stalls })
-    }
-
-    fn within(&self, at: Option<&At<Amount<Nanos>>>, key: &str, default: u64) -> Checked<u64> {
-        let Some(at) = at else { return Ok(default) };
-        if at.get_ref().value <= self.duration {
-            return Ok(at.get_ref().value);
-        }
-        let (written, end) = (self.source.written(&at.span()), Nanos::show(self.duration));
-        let message = format!("`{key} = {written}` must be at most the duration, which is {end}");
-        Err(self.source.bad(&at.span(), message))
-    }
-
-    /// Names are unique over publishers and over subscribers, and the run fits into memory.
-    fn sizes(&self, file: &file::File, story: &Story) -> Checked<()> {
-        unique(self.source, file.publisher.iter().map(|group| &group.name))?;
-        unique(self.source, file.subscriber.iter().map(|group| &group.name))?;
-        let mut audience = vec![0_u64; story.topics.len()];
-        for group in &story.subscribers {
-            audience[group.topic] += u64::from(group.count);
-        }
-        let (mut publishes, mut deliveries) = (0_u64, 0_u64);
-        for (spec, group) in file.publisher.iter().zip(&story.publishers) {
-            let extra: u64 =
-                group.bursts.iter().map(|(a, b, n)| (b - a).saturating_mul(n - 1)).sum();
-            let time = u128::from((group.active.1 - group.active.0).saturating_add(extra));
-            let offered = time * u128::from(group.rate) * u128::from(group.count) / 1_000_000_000;
-            publishes = publishes.saturating_add(u64::try_from(offered).unwrap_or(u64::MAX));
-            if publishes > MOST_PUBLISHES {
-                let message = format!(
-                    "`rate = {}`: with this a run offers {publishes} publishes, the limit is \
-                     {MOST_PUBLISHES}: lower `rate`, `count`, `times` or `duration`",
-                    group.rate
-                );
-                return Err(self.source.bad(&spec.rate.span(), message));
-            }
-            deliveries += u64::try_from(offered).unwrap_or(u64::MAX) * audience[group.topic];
-            if deliveries > MOST_DELIVERIES {
-                let message = format!(
-                    "`rate = {}`: with this a run causes up to {deliveries} deliveries, the limit \
-                     is {MOST_DELIVERIES}: lower it, or the `count` of subscribers",
-                    group.rate
-                );
-                return Err(self.source.bad(&spec.rate.span(), message));
-            }
-        }
-        let peers: u64 = story.subscribers.iter().map(|group| u64::from(group.count)).sum();
-        let publishers: u64 = story.publishers.iter().map(|group| u64::from(group.count)).sum();
-        if peers.max(publishers) > MOST_PEERS {
-            let message = format!(
-                "`count` adds up to {publishers} publishers and {peers} subscribers: at most \
-                 {MOST_PEERS} of each"
-            );
-            return Err(self.source.bad_file(message));
-        }
-        Ok(())
-    }
-
-    fn pressure(&self, file: &file::File) -> Checked<Vec<(u64, Option<String>)>> {
-        let mut last = 0;
-        let readings = file.pressure.iter().map(|reading| {
-            let at = self.within(Some(&reading.at), "at", 0)?;
-            let bad = |message: &str| Err(self.source.bad(&reading.at.span(), message));
-            if at < last {
-                return bad("readings of the pressure must be in order");
-            }
-            last = at;
-            match (&reading.text, reading.unreadable) {
-                (Some(text), false) if Sample::parse(text.get_ref()).is_none() => {
-                    let message = "`text` is no memory.pressure file: write its two lines, as in \
-                                   scenarios/memory-pressure.toml, or `unreadable = true`";
-                    Err(self.source.bad(&text.span(), message))
-                }
-                (Some(text), false) => Ok((at, Some(text.get_ref().clone()))),
-                (None, true) => Ok((at, None)),
-                _ => bad("a reading has either `text` or `unreadable = true`"),
-            }
-        });
-        readings.collect()
-    }
-}
-
-/// Bandwidth, delay, buffer as they are written.
-type Link<'a> =
-    (Option<&'a At<Amount<Bytes>>>, Option<&'a At<Amount<Nanos>>>, Option<&'a At<Amount<Bytes>>>);
-
-/// Adds what `file` says to the story's expectations; what is said twice is replaced.
-fn set_expect(source: &Source<'_>, story: &mut Story, file: &file::Expect) -> Checked<()> {
-    let publishers: Vec<&str> = story.publishers.iter().map(|g| g.name.as_str()).collect();
-    let subscribers: Vec<&str> = story.subscribers.iter().map(|g| g.name.as_str()).collect();
-    let to = &mut story.expect;
-    to.drained = file.drained.or(to.drained);
-    to.isolation = file.isolation.unwrap_or(to.isolation);
-    if let Some(lost) = &file.lost {
-        let names = lost.nobody_but.iter().map(|name| {
-            find(source, name, "group of subscribers", &subscribers)?;
-            Ok(name.get_ref().clone())
-        });
-        to.nobody_but = Some(names.collect::<Checked<_>>()?);
-    }
-    if let Some(bands) = &file.bands {
-        to.bands =
-            Some(bands.get_ref().iter().map(|name| band(source, name)).collect::<Checked<_>>()?);
-    }
-    replace(&mut to.transitions, &file.transitions);
-    replace(&mut to.factor_min, &file.factor_min);
-    replace(&mut to.factor_final, &file.factor_final);
-    replace(&mut to.backlog_peak, &file.backlog_peak);
-    replace(&mut to.held_peak, &file.held_peak);
-    replace(&mut to.queue_peak, &file.queue_peak);
-    cells(source, &mut to.dropped, &file.dropped)?;
-    cells(source, &mut to.evicted, &file.evicted)?;
-    cells(source, &mut to.refused, &file.refused)?;
-    cells(source, &mut to.shed, &file.shed)?;
-    groups(source, &mut to.publishers, &file.publisher, &publishers)?;
-    groups(source, &mut to.subscribers, &file.subscriber, &subscribers)
-}
-
-fn replace<T: Clone>(to: &mut Option<T>, from: &Option<T>) {
-    if from.is_some() {
-        to.clone_from(from);
-    }
-}
-
-fn band(source: &Source<'_>, name: &At<String>) -> Checked<Band> {
-    let bands = [Band::Normal, Band::Pressure, Band::Severe, Band::Saturated];
-    Ok(bands[find(source, name, "band", &bands.map(Band::name))?])
-}
-
-fn cells(source: &Source<'_>, to: &mut Cells, table: &Table<Bound<Count>>) -> Checked<()> {
-    for (name, bound) in table {
-        let text = name.get_ref();
-        let (place, reason) =
-            text.split_once('/').map_or((text.as_str(), None), |(p, r)| (p, Some(r)));
-        let known = Place::ALL.map(Place::name);
-        let place = match place {
-            "total" if reason.is_none() => None,
-            _ => Some(
-                Place::ALL
-                    .into_iter()
-                    .find(|p| p.name() == place)
-                    .ok_or_else(|| source.bad(&name.span(), unknown("place", place, &known)))?,
-            ),
-        };
-        let known = Reason::ALL.map(Reason::name);
-        let reason = reason.map(|reason| {
-            let found = Reason::ALL.into_iter().find(|r| r.name() == reason);
-            found.ok_or_else(|| source.bad(&name.span(), unknown("reason", reason, &known)))
-        });
-        to.insert(text.clone(), (place, reason.transpose()?, bound.get_ref().clone()));
-    }
-    Ok(())
-}
-
-fn groups<T: Clone>(
-    source: &Source<'_>,
-    to: &mut BTreeMap<String, T>,
-    table: &Table<T>,
-    known: &[&str],
-) -> Checked<()> {
-    for (name, expect) in table {
-        find(source, name, "group", known)?;
-        to.insert(name.get_ref().clone(), expect.get_ref().clone());
     }
     Ok(())
 }

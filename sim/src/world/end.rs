@@ -1,117 +1,370 @@
-//! Looking at the shard while it runs, and closing the run's books.
+//! Looking at shards while they run, and closing the run's books.
 
-use super::*;
+use super::{World, at, index};
+use crate::fact::{Fact, Stop};
+use crate::judge::conservation::Held;
+use crate::judge::fairness::{self, TenantUse};
+use crate::judge::memory::{MemoryJudge, Waiting};
+use crate::judge::order::FIRST;
+use crate::judge::permits::{InUse, Permits, WindowUse};
+use crate::judge::stuck::{Leftover, Stuck};
+use crate::judge::{Conviction, Finding, Found, Kind};
+use crate::report::{self, Moment, Report, SubscriberRow};
+use crate::sink::Phase;
+use sluicegate_core::{Books, Pipe, Policy, Tally, pool};
+
+/// Everything is recounted after each of this many first turns of a shard.
+const ALWAYS: u64 = 200;
+/// After those, so many facts are taken for each thing that is recounted.
+const SPARING: u64 = 4;
+/// Between two barriers of a plain run, in nanoseconds.
+const BARRIER: u64 = 1_000_000_000;
 
 impl World<'_> {
-    /// Notes the peaks of what the shard holds.
-    pub(super) fn look(&mut self) {
-        let (queued, parked) = self.broker.jobs();
-        self.peaks.held = self.peaks.held.max(self.broker.held());
+    /// Notes the peaks of what a shard holds.
+    pub(super) fn look(&mut self, shard: u32) {
+        let broker = &self.shards[at(shard)].broker;
+        let (queued, parked) = broker.jobs();
+        self.peaks.held = self.peaks.held.max(broker.held());
         self.peaks.queued = self.peaks.queued.max(queued.into());
         self.peaks.parked = self.peaks.parked.max(parked.into());
     }
 
-    /// Notes a change of the band or of the factor.
-    pub(super) fn observe(&mut self) {
-        let (band, factor) = (self.broker.band(), self.broker.factor());
-        let last = self.moments.last();
-        if last.is_some_and(|last| (last.band, last.factor) == (band, factor)) {
+    /// Notes a change of a shard's band or factor.
+    pub(super) fn observe(&mut self, shard: u32) {
+        let this = &mut self.shards[at(shard)];
+        let (band, factor) = (this.broker.band(), this.broker.factor());
+        let Some(last) = this.noted.replace((band, factor)) else {
+            self.moments.push(Moment { at: self.now, shard, band, factor });
+            self.note(Fact::Band(shard, band));
+            self.note(Fact::Factor(shard, factor));
+            return;
+        };
+        if last == (band, factor) {
             return;
         }
-        if last.is_none_or(|last| last.band != band) {
-            self.log.put(self.now, Fact::Band(band));
+        self.moments.push(Moment { at: self.now, shard, band, factor });
+        if last.0 != band {
+            self.note(Fact::Band(shard, band));
         }
-        if last.is_none_or(|last| last.factor != factor) {
-            self.log.put(self.now, Fact::Factor(factor));
+        if last.1 != factor {
+            self.note(Fact::Factor(shard, factor));
         }
-        self.moments.push(Moment { at: self.now, band, factor });
     }
 
-    /// Tells the judge of the order when unacked publishes were pushed out.
-    pub(super) fn note_pushed_out(&mut self) {
-        let books = self.broker.ledger();
-        let kept = books.sequenced.records + books.returned.records + books.queued.records;
-        if books.admitted.records > kept + self.judges.conservation.pushed_out() {
-            self.judges.order.blur();
+    /// A fact whose verdict is asked for at the end of the turn.
+    fn note(&mut self, fact: Fact) {
+        if let Err(finding) = self.put(fact) {
+            self.verdict.get_or_insert(finding);
         }
+    }
+
+    /// Notes topics that a `block` subscription holds, and what that holds up.
+    pub(super) fn note_stops(&mut self, shard: u32) -> Found {
+        if let Some(finding) = self.verdict.take() {
+            return Err(finding);
+        }
+        for number in 0..self.blocking.len() {
+            let (topic, is_full, is_held) = self.blocking[number];
+            let this = &self.shards[at(shard)];
+            let (name, tenant) = &self.story.topics[at(topic)];
+            let Some(id) = this.broker.find_topic(this.tenants[*tenant], name) else { continue };
+            let holder = this.broker.blocked_by(id);
+            let waits = holder.is_some() && this.broker.jobs().0 > 0;
+            self.blocking[number] = (topic, holder.is_some(), waits);
+            let subscriber = holder.and_then(|sub| self.subscriber_of(shard, sub));
+            if let Some(subscriber) = subscriber.filter(|_| !is_full) {
+                self.put(Fact::Full(Stop::Backlog, subscriber))?;
+            }
+            if waits && !is_held {
+                self.put(Fact::Full(Stop::Lane, topic))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The books of all shards as one.
+    fn books(&self) -> Books {
+        self.shards.iter().fold(Books::default(), |mut all, shard| {
+            all += shard.broker.ledger();
+            all
+        })
+    }
+
+    fn sum(&self, column: impl Fn(&Books) -> Tally) -> Tally {
+        self.shards.iter().map(|shard| column(shard.broker.ledger())).sum()
+    }
+
+    fn in_use(&self, shard: u32) -> InUse {
+        let broker = &self.shards[at(shard)].broker;
+        let (queued, parked) = broker.jobs();
+        let (conns, _) = broker.counts();
+        let (queued, parked) = (queued.into(), parked.into());
+        InUse { bytes: broker.inflight(), queued, parked, conns: conns.into() }
     }
 
     /// Compares totals after every turn, and recounts everything as often as its size allows.
-    pub(super) fn recount(&mut self) -> Found {
-        self.note_pushed_out();
-        let books = self.broker.ledger();
-        let subs = &self.subscribers;
-        let sub_books = |sub: u32| self.broker.sub_books(subs[at(sub)].sub);
-        self.judges.conservation.compare(books, sub_books)?;
-        let size = (subs.len() + self.publishers.len()) as u64;
-        let due = self.host.recounted + (size + books.lag.records + books.queued.records) / SPARING;
-        self.host.turns += 1;
-        if self.log.facts() < due && self.host.turns > ALWAYS {
+    pub(super) fn recount(&mut self, shard: u32) -> Found {
+        if self.story.plain {
+            if self.now < self.barrier {
+                return Ok(());
+            }
+            self.barrier = self.now + BARRIER;
+        }
+        self.compare()?;
+        Permits::turned(self.in_use(shard), &self.story.limits)?;
+        self.compare_tenants()?;
+        let books = self.shards[at(shard)].broker.ledger();
+        let size = (self.subscribers.len() + self.publishers.len()) as u64;
+        let size = size + books.lag.records + books.queued.records;
+        let host = &mut self.shards[at(shard)].host;
+        host.turns += 1;
+        if self.log.facts() < self.recounted + size * SPARING && host.turns > ALWAYS {
             return Ok(());
         }
-        self.host.recounted = self.log.facts();
-        self.judges.conservation.compare_tables(books)?;
-        self.broker.check().map_err(|broken| Finding {
+        self.recounted = self.log.facts();
+        self.inspect(shard)
+    }
+
+    fn compare(&mut self) -> Found {
+        let totals = (self.sum(|books| books.offered), self.sum(|books| books.delivered));
+        let (shards, subscribers) = (&self.shards, &self.subscribers);
+        self.jury.conservation.compare(totals, |sub| {
+            let subscriber = &subscribers[at(sub)];
+            shards[at(subscriber.shard)].broker.sub_books(subscriber.sub)
+        })
+    }
+
+    /// What the tenants got, when there are several and all their publishes are of one size.
+    fn compare_tenants(&mut self) -> Found {
+        let tenants = self.story.tenants.len();
+        if tenants < 2 {
+            return Ok(());
+        }
+        let mut all = vec![TenantUse::default(); tenants];
+        for shard in &self.shards {
+            for (number, (this, tenant)) in all.iter_mut().zip(&shard.tenants).enumerate() {
+                let Some(books) = shard.broker.tenant_books(*tenant) else { continue };
+                let per_batch = self.per_batch[number];
+                let batches = books.sequenced.records / per_batch;
+                let deliveries = books.expected.records / per_batch;
+                this.cost += fairness::cost(books.sequenced.bytes, batches, deliveries);
+                this.busy |= !books.queued.is_zero() || !books.waiting.is_zero();
+            }
+        }
+        let limits = &self.story.limits;
+        let judged = limits.shards == 1 && limits.lossless == 0 && limits.allow_block == 0;
+        self.jury.fairness.turned(self.now, &all, judged && !self.per_batch.contains(&0))
+    }
+
+    /// Recounts a shard and looks at everything that waits.
+    fn inspect(&mut self, shard: u32) -> Found {
+        self.jury.conservation.compare_tables(&self.books())?;
+        let broker = &self.shards[at(shard)].broker;
+        broker.check().map_err(|broken| Finding {
             judge: "conservation",
-            kind: crate::judge::Kind::Safety,
+            kind: Kind::Safety,
             what: broken.to_string(),
             at: None,
         })?;
-        let quiet = !self.host.turning && self.calendar.next() != Some(self.now);
-        if quiet { Stuck::quiescent(self.broker.check_quiescent()) } else { Ok(()) }
+        let loans: Vec<u64> = self.shards.iter().map(|shard| shard.loan.0).collect();
+        let (budget, shards) = (self.story.limits.memory_budget, self.story.shards());
+        let floor = pool::floor(budget, shards);
+        MemoryJudge::leases(&loans, floor, (self.pool.lendable(), budget))?;
+        self.inspect_queues(shard)?;
+        self.inspect_clients()?;
+        let host = &self.shards[at(shard)].host;
+        let quiet = !host.turning && self.calendar.next() != Some(self.now);
+        if quiet {
+            Stuck::quiescent(self.shards[at(shard)].broker.check_quiescent())?;
+            self.inspect_idle(shard)?;
+        }
+        Ok(())
     }
 
-    /// What the world and the core know of one subscriber.
-    fn held(&self, subscriber: u32) -> Option<Held> {
-        let sink = &self.subscribers[at(subscriber)];
-        let books = self.broker.sub_books(sink.sub)?;
-        Some(Held { books, in_flight: sink.flying() })
+    fn inspect_queues(&self, shard: u32) -> Found {
+        let limits = &self.story.limits;
+        let largest =
+            self.story.publishers.iter().map(|group| {
+                fairness::cost(group.size.1.into(), 1, 0) + 16 * u64::from(group.records)
+            });
+        let largest = largest.max().unwrap_or(0);
+        for subscriber in self.subscribers.iter().filter(|sub| sub.shard == shard) {
+            let spec = &self.story.subscribers[subscriber.group];
+            let outlet = self.sinks[at(subscriber.sink)].outlet;
+            if subscriber.phase != Phase::Present {
+                continue;
+            }
+            let Some(found) = self.shards[at(shard)].broker.backlog(outlet) else { continue };
+            let least = |wished: u64, most: u64| if wished == 0 { most } else { wished.min(most) };
+            let most = match (spec.pipe, spec.wish.policy) {
+                (Pipe::Shared, _) => (u64::MAX, limits.high_water_bytes),
+                (Pipe::Single, Policy::Latest) => (1, u64::MAX),
+                (Pipe::Single, _) => (
+                    least(spec.wish.batches.into(), limits.subscription_batches),
+                    least(spec.wish.bytes, limits.subscription_bytes),
+                ),
+            };
+            MemoryJudge::queue(&Waiting {
+                policy: spec.wish.policy,
+                batches: found.batches.into(),
+                bytes: found.bytes,
+                most,
+                largest,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn inspect_clients(&self) -> Found {
+        let mut held = vec![0_u64; self.clients.windows.len()];
+        for worker in self.publishers.iter().filter_map(|source| source.client.as_ref()) {
+            let queued = u64::from(worker.queue.len()) + u64::from(worker.queue.waiting());
+            let next = u64::from(worker.next.is_some());
+            held[worker.client] += queued + next + worker.permits.len() as u64;
+        }
+        for (window, permits) in self.clients.windows.iter().zip(held) {
+            let (bytes, is_due) = (window.in_flight(), window.is_due());
+            Permits::window(WindowUse { bytes, permits, is_due }, &self.story.limits)?;
+        }
+        Ok(())
+    }
+
+    /// A shard on which nothing waits holds what its tables hold. Of many shards some is on its
+    /// way between them; and what a topic retains is not idle.
+    fn inspect_idle(&mut self, shard: u32) -> Found {
+        let broker = &self.shards[at(shard)].broker;
+        let Books { queued, waiting, lag, .. } = broker.ledger();
+        let idle = queued.is_zero() && waiting.is_zero() && lag.is_zero();
+        let plain = self.story.limits.retention_records == 0 && self.story.shards() == 1;
+        if !idle || !plain || !broker.is_flushed() {
+            return Ok(());
+        }
+        let (conns, subs) = broker.counts();
+        let outlets = self.sinks.iter().filter(|sink| !sink.closed).count() as u64;
+        let tables = [conns.into(), subs.into(), outlets];
+        self.jury.memory.idle(shard, tables, broker.held())
+    }
+
+    /// What the world and the core know of one subscriber that is there.
+    fn held(&self, number: u32) -> Option<Held> {
+        let subscriber = &self.subscribers[at(number)];
+        if subscriber.phase != Phase::Present {
+            return None;
+        }
+        let broker = &self.shards[at(subscriber.shard)].broker;
+        let books = broker.sub_books(subscriber.sub)?;
+        let in_flight = self.sinks[at(subscriber.sink)].flying(subscriber.topic);
+        Some(Held { books, in_flight })
+    }
+
+    /// Whether nothing waits for a subscriber any more.
+    fn is_drained(&self, number: u32) -> bool {
+        let held = self.held(number);
+        let cut = self.sinks[at(self.subscribers[at(number)].sink)].cut;
+        held.is_some_and(|held| held.books.lag.is_zero() && held.in_flight.is_zero()) && !cut
+    }
+
+    /// The number of a topic's next record.
+    fn next_of(&self, topic: u32) -> u64 {
+        let (name, tenant) = &self.story.topics[at(topic)];
+        let sequenced = self.shards.iter().filter_map(|shard| {
+            let id = shard.broker.find_topic(shard.tenants[*tenant], name)?;
+            shard.broker.topic_books(id)
+        });
+        FIRST + sequenced.map(|books| books.sequenced.records).sum::<u64>()
     }
 
     /// The run is over: everything is compared once more, and nothing may be left without reason.
     pub(super) fn end(&mut self) -> Found {
-        self.host.turns = 0;
-        self.recount()?;
-        let mut conservation = std::mem::take(&mut self.judges.conservation);
-        conservation.compare_all(self.broker.ledger(), |sub| self.held(sub))?;
-        conservation.end(self.broker.ledger())?;
-        for subscriber in 0..index(self.subscribers.len()) {
-            let Some(held) = self.held(subscriber) else { continue };
-            let drained = held.books.lag.is_zero() && held.in_flight.is_zero();
-            self.judges.order.end(subscriber, &held.books, drained)?;
-            if drained && !self.subscribers[at(subscriber)].parser.between_frames() {
-                return Stuck::end(&Leftover {
-                    subscribers: vec![(self.names.subscriber(subscriber).to_owned(), 1, false)],
-                    ..Leftover::default()
-                });
-            }
+        self.compare()?;
+        for shard in 0..self.story.shards() {
+            self.inspect(shard)?;
+            let books = self.shards[at(shard)].broker.ledger();
+            self.jury.shutdown.end(shard, self.now, books)?;
         }
-        Stuck::end(&self.leftover())
+        let books = self.books();
+        let mut conservation = std::mem::take(&mut self.jury.conservation);
+        let flying = |number: u32| {
+            let subscriber = &self.subscribers[at(number)];
+            self.sinks[at(subscriber.sink)].flying(subscriber.topic).records
+        };
+        conservation.compare_all(&books, |sub| self.held(sub), flying)?;
+        conservation.end(&books)?;
+        let still = self.is_mesh_empty() && books.queued.is_zero();
+        if still && books.forwarded != books.received {
+            let what = "publishes went to another shard and never came there";
+            let judge = "conservation";
+            return Err(Finding { judge, kind: Kind::Safety, what: what.to_owned(), at: None });
+        }
+        for number in 0..index(self.subscribers.len()) {
+            self.end_of(number, still)?;
+        }
+        let drained = |sub: u32| still && self.is_drained(sub);
+        self.jury.freshness.end(|topic| self.next_of(topic), drained)?;
+        let left = self.leftover();
+        Stuck::end(&left)?;
+        if left.is_nothing() && self.in_clients() == 0 {
+            let held = (0..self.story.shards()).map(|shard| self.in_use(shard));
+            self.jury.permits.end(&held.collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+
+    /// One subscriber at the end.
+    fn end_of(&mut self, number: u32, still: bool) -> Found {
+        let Some(held) = self.held(number) else { return Ok(()) };
+        let drained = self.is_drained(number);
+        let subscriber = &self.subscribers[at(number)];
+        let sink = &self.sinks[at(subscriber.sink)];
+        if let Some(reader) = &subscriber.inbox {
+            reader.inbox.check().map_err(|broken| Finding {
+                judge: "conservation",
+                kind: Kind::Safety,
+                what: format!("{}: {broken}", self.names.subscriber(number)),
+                at: None,
+            })?;
+        }
+        if drained && !sink.parser.between_frames() {
+            return Stuck::end(&Leftover {
+                subscribers: vec![(self.names.subscriber(number).to_owned(), 1, false)],
+                ..Leftover::default()
+            });
+        }
+        if sink.cut {
+            return Ok(());
+        }
+        let next = self.next_of(subscriber.topic);
+        self.jury.order.end(number, &held.books, (next, drained && still))
     }
 
     fn leftover(&self) -> Leftover {
         let mut left = Leftover::default();
-        for (sub, sink) in (0_u32..).zip(&self.subscribers) {
-            let name = self.names.subscriber(sub).to_owned();
-            let stalled = sink.line.is_stalled(self.now);
+        for (number, subscriber) in (0_u32..).zip(&self.subscribers) {
+            let Some(held) = self.held(number) else { continue };
+            let name = self.names.subscriber(number).to_owned();
+            let sink = &self.sinks[at(subscriber.sink)];
+            let stalled = sink.cut || sink.line.is_stalled(self.now);
             if stalled {
                 left.stalled.push(name.clone());
             }
-            let Some(held) = self.held(sub) else { continue };
             let waiting = held.books.lag.records + held.in_flight.records;
             if waiting > 0 {
                 left.subscribers.push((name, waiting, stalled));
             }
         }
-        for (publisher, source) in (0_u32..).zip(&self.publishers) {
-            if source.paused {
-                left.paused.push(self.names.publisher(publisher).to_owned());
-            } else {
-                left.unread += source.inbound.len() as u64;
+        for publisher in self.paused() {
+            left.paused.push(self.names.publisher(publisher).to_owned());
+        }
+        for link in self.publishers.iter().filter_map(|source| source.link.as_ref()) {
+            if link.cut {
+                left.stalled.push("a publisher whose link is cut".to_owned());
+            } else if !link.paused {
+                left.unread += link.inbound.len() as u64;
             }
         }
-        let (queued, parked) = self.broker.jobs();
-        left.jobs = u64::from(queued) + u64::from(parked);
+        let jobs = self.shards.iter().map(|shard| shard.broker.jobs());
+        left.jobs = jobs.map(|(queued, parked)| u64::from(queued) + u64::from(parked)).sum();
         left
     }
 
@@ -126,25 +379,71 @@ impl World<'_> {
     }
 
     /// The run's numbers.
-    pub(super) fn ran(mut self, conviction: Option<Conviction>) -> Ran {
+    pub(super) fn ran(mut self, conviction: Option<Conviction>) -> super::Ran {
         let traces = self.traces.take().unwrap_or_default();
         let traces = self.names.subscribers.iter().cloned().zip(traces).collect();
         let left = self.leftover();
-        let drained = left.subscribers.is_empty() && left.jobs == 0 && left.unread == 0;
+        let inboxes = self.subscribers.iter().filter_map(|sub| sub.inbox.as_ref());
+        let taken = inboxes.clone().all(|reader| reader.inbox.is_empty());
+        let drained = left.is_nothing() && self.in_clients() == 0 && self.is_mesh_empty() && taken;
+        let rows = self.rows();
         let report = Report {
             name: self.story.name(),
             title: self.story.title.clone(),
             seed: self.story.seed,
+            shards: self.story.shards(),
             ended: self.now,
             publishers: report::publishers(self.story, &self.publishers),
-            subscribers: report::subscribers(self.story, &self.broker, &self.subscribers),
-            books: self.broker.ledger().clone(),
+            subscribers: rows,
+            tenants: self.tenants(),
+            fairness: self.jury.fairness.index(),
+            stops: self.jury.lossless.arrived().to_vec(),
+            books: self.books(),
             peaks: self.peaks,
             moments: self.moments,
             drained,
             tape: self.log.tape().to_string(),
             facts: self.log.facts(),
         };
-        Ran { report, conviction, traces }
+        super::Ran { report, conviction, traces }
+    }
+
+    /// The rows of the subscribers' groups, with those that are still there.
+    fn rows(&mut self) -> Vec<SubscriberRow> {
+        let mut rows = std::mem::take(&mut self.rows);
+        let mut shares: Vec<Vec<u64>> = vec![Vec::new(); rows.len()];
+        let mut by_follower = vec![0_u64; self.followers.len()];
+        for (number, subscriber) in (0..).zip(&self.subscribers) {
+            by_follower[at(subscriber.follower)] += subscriber.received;
+            let row = &mut rows[subscriber.group];
+            if let Some(held) = self.held(number) {
+                row.add(&held.books);
+            }
+            if let Some(reader) = &subscriber.inbox {
+                row.overrun += reader.inbox.books().dropped.records;
+            }
+        }
+        for (follower, received) in self.followers.iter().zip(by_follower) {
+            shares[follower.group].push(received);
+        }
+        for (row, shares) in rows.iter_mut().zip(shares) {
+            row.jain = fairness::jain(&shares);
+        }
+        rows
+    }
+
+    /// The tenants' books over all shards.
+    fn tenants(&self) -> Vec<(String, Books)> {
+        let named = self.story.tenants.iter().enumerate();
+        let books = named.map(|(number, (name, _))| {
+            let mut all = Books::default();
+            for shard in &self.shards {
+                if let Some(books) = shard.broker.tenant_books(shard.tenants[number]) {
+                    all += books;
+                }
+            }
+            (name.clone(), all)
+        });
+        books.collect()
     }
 }

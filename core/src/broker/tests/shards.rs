@@ -394,6 +394,19 @@ fn the_slot_of_a_publish_that_went_to_its_owner_goes_to_a_parked_one() {
 }
 
 #[test]
+fn publishes_without_credit_do_not_hold_up_what_comes_back() {
+    let mut cluster = Cluster::new(&lossless(), 10_000);
+    let (_, other) = owner_and_other(0);
+    cluster.join(other, 0, Policy::Block);
+    cluster.barrier();
+    for _ in 0..200 {
+        let _ = cluster.publish(other, 0, 100, None);
+    }
+    cluster.heal();
+    assert_eq!(cluster.shards[other].peers[0].received.len(), 200);
+}
+
+#[test]
 fn a_full_queue_loses_the_batch_and_says_where_the_topic_is() {
     let limits = Limits { mesh_depth: 2, ..lossless() };
     let mut cluster = Cluster::new(&limits, 1);

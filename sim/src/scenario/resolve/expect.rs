@@ -1,0 +1,179 @@
+//! Expectations: names to indices, and what no run could satisfy.
+
+use super::{Checked, find};
+use crate::amount::{Bound, Count};
+use crate::fact::Stop;
+use crate::scenario::bad::{Source, unknown};
+use crate::scenario::file::{self, At, Table};
+use crate::scenario::{Cells, Fairness, Story};
+use sluicegate_core::{Band, Place, Reason};
+use std::collections::BTreeMap;
+
+/// Adds what `file` says to the story's expectations; what is said twice is replaced.
+pub(super) fn set_expect(
+    source: &Source<'_>,
+    story: &mut Story,
+    file: &file::Expect,
+) -> Checked<()> {
+    let tenants: Vec<&str> = story.tenants.iter().map(|(name, _)| name.as_str()).collect();
+    let publishers: Vec<&str> = story.publishers.iter().map(|g| g.name.as_str()).collect();
+    let subscribers: Vec<&str> = story.subscribers.iter().map(|g| g.name.as_str()).collect();
+    let to = &mut story.expect;
+    to.drained = file.drained.or(to.drained);
+    to.isolation = file.isolation.unwrap_or(to.isolation);
+    if let Some(lost) = &file.lost {
+        let names = lost.nobody_but.iter().map(|name| {
+            find(source, name, "group of subscribers", &subscribers)?;
+            Ok(name.get_ref().clone())
+        });
+        to.nobody_but = Some(names.collect::<Checked<_>>()?);
+    }
+    if let Some(bands) = &file.bands {
+        to.bands =
+            Some(bands.get_ref().iter().map(|name| band(source, name)).collect::<Checked<_>>()?);
+    }
+    if let Some(stops) = &file.propagation {
+        let stops = stops.get_ref().iter().map(|name| stop(source, name));
+        to.propagation = Some(stops.collect::<Checked<_>>()?);
+    }
+    if let Some(fairness) = &file.fairness {
+        to.fairness = Some(self::fairness(source, fairness)?);
+    }
+    replace(&mut to.transitions, &file.transitions);
+    replace(&mut to.factor_min, &file.factor_min);
+    replace(&mut to.factor_final, &file.factor_final);
+    replace(&mut to.backlog_peak, &file.backlog_peak);
+    replace(&mut to.held_peak, &file.held_peak);
+    replace(&mut to.queue_peak, &file.queue_peak);
+    cells(source, &mut to.dropped, &file.dropped)?;
+    cells(source, &mut to.evicted, &file.evicted)?;
+    cells(source, &mut to.refused, &file.refused)?;
+    cells(source, &mut to.shed, &file.shed)?;
+    groups(source, &mut to.tenants, &file.tenant, &tenants)?;
+    groups(source, &mut to.publishers, &file.publisher, &publishers)?;
+    groups(source, &mut to.subscribers, &file.subscriber, &subscribers)
+}
+
+fn replace<T: Clone>(to: &mut Option<T>, from: &Option<T>) {
+    if from.is_some() {
+        to.clone_from(from);
+    }
+}
+
+fn band(source: &Source<'_>, name: &At<String>) -> Checked<Band> {
+    let bands = [Band::Normal, Band::Pressure, Band::Severe, Band::Saturated];
+    Ok(bands[find(source, name, "band", &bands.map(Band::name))?])
+}
+
+fn stop(source: &Source<'_>, name: &At<String>) -> Checked<Stop> {
+    Ok(Stop::ALL[find(source, name, "place", &Stop::ALL.map(Stop::name))?])
+}
+
+fn fairness(source: &Source<'_>, at: &At<file::Fairness>) -> Checked<Fairness> {
+    let file::Fairness { tenants, from, until } = at.get_ref();
+    if from.value >= until.value {
+        return Err(source.bad(&at.span(), "`from` must be before `until`"));
+    }
+    Ok(Fairness { jain: tenants.clone(), time: (from.value, until.value) })
+}
+
+/// Expectations that no run meets: more publishes than are offered, or a part that is more than
+/// the whole.
+pub(super) fn possible(source: &Source<'_>, file: &file::Expect, story: &Story) -> Checked<()> {
+    for name in file.publisher.keys() {
+        let due = story.expect.publishers.get(name.get_ref());
+        let Some(bound) = due.and_then(|due| due.offered.as_ref()) else { continue };
+        let most = offers(story, name.get_ref());
+        if bound.least() > most {
+            let what = format!("offered = \"{}\"", bound.text());
+            let message = format!("`{what}` cannot be: this group offers at most {most} records");
+            return Err(source.bad(&name.span(), message));
+        }
+    }
+    let expect = &story.expect;
+    for (kind, table, cells) in [
+        ("dropped", &file.dropped, &expect.dropped),
+        ("evicted", &file.evicted, &expect.evicted),
+        ("refused", &file.refused, &expect.refused),
+        ("shed", &file.shed, &expect.shed),
+    ] {
+        for name in table.keys() {
+            parts(source, (kind, name), cells)?;
+        }
+    }
+    let spared = expect.nobody_but.as_ref().is_some_and(Vec::is_empty);
+    let loss = file.dropped.keys().find(|name| expect.dropped[name.get_ref()].2.least() > 0);
+    match loss {
+        Some(name) if spared => {
+            let message = "nobody may lose a record (`nobody_but = []`), but this must be dropped";
+            Err(source.bad(&name.span(), message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A cell is no more than its place, and a place no more than the total.
+fn parts(source: &Source<'_>, (kind, name): (&str, &At<String>), cells: &Cells) -> Checked<()> {
+    let (_, _, bound) = &cells[name.get_ref()];
+    let place = name.get_ref().split_once('/').map(|(place, _)| place);
+    for whole in [place, Some("total")].into_iter().flatten() {
+        let Some((_, _, of)) = cells.get(whole) else { continue };
+        if whole != name.get_ref() && bound.least() > of.most() {
+            let message = format!(
+                "`{kind} {} = \"{}\"` cannot be when `{kind} {whole} = \"{}\"`",
+                name.get_ref(),
+                bound.text(),
+                of.text()
+            );
+            return Err(source.bad(&name.span(), message));
+        }
+    }
+    Ok(())
+}
+
+/// The most records a group of publishers can offer.
+fn offers(story: &Story, name: &str) -> u64 {
+    let groups = story.publishers.iter().filter(|group| group.name == name);
+    let records = groups.map(|group| {
+        super::most_publishes(group).saturating_add(group.count.into()) * u64::from(group.records)
+    });
+    records.sum()
+}
+
+fn cells(source: &Source<'_>, to: &mut Cells, table: &Table<Bound<Count>>) -> Checked<()> {
+    for (name, bound) in table {
+        let text = name.get_ref();
+        let (place, reason) =
+            text.split_once('/').map_or((text.as_str(), None), |(p, r)| (p, Some(r)));
+        let known = Place::ALL.map(Place::name);
+        let place = match place {
+            "total" if reason.is_none() => None,
+            _ => Some(
+                Place::ALL
+                    .into_iter()
+                    .find(|p| p.name() == place)
+                    .ok_or_else(|| source.bad(&name.span(), unknown("place", place, &known)))?,
+            ),
+        };
+        let known = Reason::ALL.map(Reason::name);
+        let reason = reason.map(|reason| {
+            let found = Reason::ALL.into_iter().find(|r| r.name() == reason);
+            found.ok_or_else(|| source.bad(&name.span(), unknown("reason", reason, &known)))
+        });
+        to.insert(text.clone(), (place, reason.transpose()?, bound.get_ref().clone()));
+    }
+    Ok(())
+}
+
+fn groups<T: Clone>(
+    source: &Source<'_>,
+    to: &mut BTreeMap<String, T>,
+    table: &Table<T>,
+    known: &[&str],
+) -> Checked<()> {
+    for (name, expect) in table {
+        find(source, name, "group", known)?;
+        to.insert(name.get_ref().clone(), expect.get_ref().clone());
+    }
+    Ok(())
+}
