@@ -342,10 +342,8 @@ impl Op {
                 let policy = pick(&["block", "drop_new", "drop_old", "latest"], 2);
                 let start = pick(&["tail", "earliest", "last", "at"], 5);
                 let (outlet, topic, batches, bytes) = (name(0), name(1), n[3], n[4]);
-                format!(
-                    "subscribe({outlet}, {topic}, {policy}, {batches} batches, {bytes} B, {start} {})",
-                    n[6]
-                )
+                let wish = format!("{policy}, {batches} batches, {bytes} B, {start} {}", n[6]);
+                format!("subscribe({outlet}, {topic}, {wish})")
             }
             Kind::Tenant => format!("tenant(weight {})", n[0]),
             Kind::Topic => format!("topic({}, {:016x})", name(0), n[1]),

@@ -127,7 +127,7 @@ impl Input {
         Self { kind, numbers }
     }
 
-    /// An input of this kind; numbers that are missing are 0, and those beyond its own are left out.
+    /// An input of this kind. Numbers that are missing are 0; those beyond its own are left out.
     pub fn with(kind: Kind, some: &[u64]) -> Self {
         let (_, width) = Kind::ALL[kind as usize];
         let mut numbers = [0; MOST];

@@ -96,13 +96,11 @@ impl Rotation {
                     let most = 2 * self.quantum + shares.iter().map(|s| s.lead()).sum::<u64>();
                     if lead > rest + most {
                         let lead = lead - rest;
-                        return Err(Finding::safety(
-                            NAME,
-                            format!(
-                                "a tenant is {lead} ahead of another one that has work too, in cost by \
-                             weight; at most {most} is fair"
-                            ),
-                        ));
+                        let what = format!(
+                            "a tenant is {lead} ahead of another with work, in cost by weight; \
+                             at most {most} is fair"
+                        );
+                        return Err(Finding::safety(NAME, what));
                     }
                 }
             }
