@@ -42,6 +42,7 @@ mod check;
 mod draft;
 mod fan_out;
 mod fan_run;
+mod fetch;
 mod join;
 mod leave;
 mod look;

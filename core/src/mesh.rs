@@ -11,7 +11,9 @@
 //!            `shards_agree_with_one_order`, `a_held_topic_stops_its_publishers_on_every_shard`,
 //!            `books_close_across_shards`.
 
-use crate::id::{OutletId, Ticket};
+use crate::id::{OutletId, SubId, Ticket};
+use crate::lag::Load;
+use crate::replay::Start;
 use crate::time::Instant;
 use crate::verdict::Refusal;
 use alloc::collections::VecDeque;
@@ -86,6 +88,27 @@ pub(crate) struct Head {
     pub(crate) epoch: u64,
 }
 
+/// A question of a subscription that catches up with a topic of another shard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fetch {
+    pub(crate) sub: SubId,
+    /// What it wished for; or the next record that it needs.
+    pub(crate) start: Start,
+    /// Whether it is the latter.
+    pub(crate) is_placed: bool,
+    /// The most it takes. One batch may be larger.
+    pub(crate) room: Load,
+}
+
+/// Where a subscription starts: the record that it wanted, the first that it gets, and the bytes
+/// of the topic before that one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) wanted: u64,
+    pub(crate) from: u64,
+    pub(crate) offset: u64,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
     /// To the owner: a publish. The answer is `Done`.
@@ -102,6 +125,14 @@ pub(crate) enum Body {
     Lost(Head),
     /// To the owner: so many batches and bytes were offered to their audience.
     Credit(u32, u64),
+    /// To the owner: a subscription needs batches of the past.
+    Fetch(Fetch),
+    /// From the owner: where a subscription starts.
+    Place(SubId, Place),
+    /// From the owner, for one subscription: a batch as in `Batch`.
+    Past(SubId, Carried, u64, u64),
+    /// From the owner: these were all, and where the topic is; true when nothing came after them.
+    Fetched(SubId, Head, bool),
 }
 
 /// What waits for one other shard.
@@ -122,7 +153,7 @@ impl Parcel {
     /// What it costs in memory.
     pub(crate) fn cost(&self) -> u64 {
         match &self.body {
-            Body::Forward(carried, _) | Body::Batch(carried, ..) => {
+            Body::Forward(carried, _) | Body::Batch(carried, ..) | Body::Past(_, carried, ..) => {
                 PARCEL + crate::memory::cost(carried.frame.len() as u64, carried.records)
             }
             _ => PARCEL,

@@ -104,14 +104,18 @@ pub(crate) struct Sub {
     pub(crate) topic: u32,
     /// The first sequence number it gets; while it is behind, the next one.
     pub(crate) start: u64,
-    /// While it is behind: the bytes of its topic before that one.
+    /// The bytes of its topic before that one; kept while it is behind, and where another shard
+    /// said where it starts.
     pub(crate) passed: u64,
     /// Where it is in the topic's audience.
     pub(crate) place: u32,
     pub(crate) policy: Policy,
     pub(crate) stage: Stage,
+    pub(crate) unplaced: Unplaced,
     /// In its outlet's list of stalled ones.
     pub(crate) stalled: bool,
+    /// It asked the owner of its topic for batches, and the answer is not complete.
+    pub(crate) asked: bool,
     /// Counted in its topic's `holding`.
     pub(crate) holds: bool,
     pub(crate) waiting: Load,
@@ -126,6 +130,18 @@ pub(crate) struct Sub {
     behind: Link,
     blocking: Link,
     block_until: Instant,
+}
+
+/// What the start of a subscription is given as, until the owner of its topic says where that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unplaced {
+    /// A sequence number.
+    No,
+    Earliest,
+    /// `start` counts back from the head.
+    Last,
+    /// `start` is a number of the topic's life with the epoch in `passed`.
+    At,
 }
 
 /// A subscription's life.
@@ -294,7 +310,9 @@ impl Sub {
             place: NONE,
             policy,
             stage: Stage::Live,
+            unplaced: Unplaced::No,
             stalled: false,
+            asked: false,
             holds: false,
             waiting: Load::default(),
             taken: Load::default(),

@@ -76,6 +76,8 @@ pub(crate) struct Topic {
     pub(crate) asked: bool,
     /// Its `block` subscriptions here.
     pub(crate) blockers: u32,
+    /// Elsewhere: subscriptions that catch up with it.
+    pub(crate) fetchers: u32,
     /// Elsewhere: subscriptions that wait for the owner's answer.
     pub(crate) pending: List<Behind>,
     /// Elsewhere: bytes of the topic before `next`.
@@ -141,6 +143,7 @@ impl Topic {
             told_block: false,
             asked: false,
             blockers: 0,
+            fetchers: 0,
             pending: List::default(),
             passed: 0,
             flying: Load::default(),

@@ -6,17 +6,19 @@ use crate::backlog::has_half;
 use crate::lag::Load;
 use crate::ledger::Tally;
 use crate::notice::Gap;
-use crate::peers::{Pipe, RUN, SLOT, Stage, Sub};
+use crate::peers::{Pipe, RUN, SLOT, Stage, Sub, Unplaced};
 use crate::replay::{Bounds, Start};
 use crate::ring::Slot;
 use crate::shed::Band;
 use crate::verdict::{Place, Reason};
 
 /// What the log loses first.
-const LOST: (Place, Reason) = (Place::Backlog, Reason::Retention);
+pub(super) const LOST: (Place, Reason) = (Place::Backlog, Reason::Retention);
 
 /// What a visit to a subscription that is catching up came to.
 enum Visit {
+    /// The owner of its topic was asked; the answer brings it back.
+    Asked,
     /// One batch was queued for it.
     Handed,
     /// Its queue is half full; the next delivery brings it back.
@@ -47,7 +49,7 @@ impl Broker {
     }
 
     /// Batches of a topic beyond their age go.
-    fn forget_old(&mut self, topic: u32) {
+    pub(super) fn forget_old(&mut self, topic: u32) {
         let age = core::time::Duration::from_millis(self.limits.retention_ms);
         let log = &mut self.topics[topic].log;
         while let Some(front) = log.front() {
@@ -91,20 +93,26 @@ impl Broker {
         gone
     }
 
-    /// Begins a subscription that starts in the past; true when it is behind its topic's head.
-    pub(super) fn start_behind(&mut self, index: u32, start: Start) -> bool {
-        let topic = self.peers.subs[index].topic;
-        self.forget_old(topic);
-        let Self { memory, peers, topics, .. } = self;
-        let sub = &mut peers.subs[index];
-        let topic = &topics[topic];
-        let wanted = match start {
+    /// The record that a subscription wants first.
+    pub(super) fn wanted(&self, topic: u32, start: Start) -> u64 {
+        let topic = &self.topics[topic];
+        match start {
             Start::Tail => topic.next,
             Start::Earliest => 0,
             Start::Last(n) => topic.next.saturating_sub(n),
             Start::At { epoch, sequence } if epoch == topic.epoch => sequence,
             Start::At { .. } => 0,
-        };
+        }
+    }
+
+    /// Begins a subscription that starts in the past; true when it is behind its topic's head.
+    pub(super) fn start_behind(&mut self, index: u32, start: Start) -> bool {
+        let topic = self.peers.subs[index].topic;
+        self.forget_old(topic);
+        let wanted = self.wanted(topic, start);
+        let Self { memory, peers, topics, .. } = self;
+        let sub = &mut peers.subs[index];
+        let topic = &topics[topic];
         if wanted >= topic.next {
             return false;
         }
@@ -143,7 +151,9 @@ impl Broker {
     /// A subscription is not catching up any more, or goes from one list to the other.
     pub(super) fn stop_behind(&mut self, index: u32) {
         let subs = &mut self.peers.subs;
-        if core::mem::take(&mut subs[index].stalled) {
+        if subs[index].asked {
+            self.forget_question(index);
+        } else if core::mem::take(&mut subs[index].stalled) {
             self.peers.outlets[subs[index].outlet].stalled.unlink(subs, index);
         } else {
             self.behind.unlink(subs, index);
@@ -157,6 +167,7 @@ impl Broker {
             && let Some(index) = self.behind.front()
         {
             match self.visit(index) {
+                Visit::Asked => self.ask_for_past(index),
                 Visit::Handed => {
                     handed += 1;
                     self.behind.rotate(&mut self.peers.subs);
@@ -176,10 +187,32 @@ impl Broker {
     /// A subscription met the head of its topic.
     fn join_at_head(&mut self, index: u32) {
         self.stop_behind(index);
-        let topic = self.peers.subs[index].topic;
-        self.join_audience(index, self.topics[topic].next);
+        self.join_at(index, self.head_here(self.peers.subs[index].topic));
+    }
+
+    /// A subscription that is in no list of those that catch up joins the audience.
+    pub(super) fn join_at(&mut self, index: u32, (next, offset): (u64, u64)) {
+        self.leave_behind(index);
+        self.join_audience(index, next);
+        self.peers.subs[index].passed = offset;
         self.peers.note_due(index);
         self.wake(index);
+    }
+
+    /// A subscription catches up no more.
+    pub(super) fn leave_behind(&mut self, index: u32) {
+        let topic = self.peers.subs[index].topic;
+        self.peers.subs[index].unplaced = Unplaced::No;
+        if !self.is_owned(topic) {
+            self.topics[topic].fetchers -= 1;
+        }
+    }
+
+    /// The next sequence number that this shard knows of, and the bytes before it.
+    fn head_here(&self, topic: u32) -> (u64, u64) {
+        let owned = self.is_owned(topic);
+        let topic = &self.topics[topic];
+        (topic.next, if owned { topic.books.sequenced.bytes } else { topic.passed })
     }
 
     /// Nobody catches up any more: what they still needed is lost. Cost: O(subscriptions).
@@ -187,9 +220,11 @@ impl Broker {
         let behind = self.peers.subs.iter().filter(|(_, sub)| sub.stage == Stage::Behind);
         let behind: alloc::vec::Vec<u32> = behind.map(|(index, _)| index).collect();
         for index in behind {
-            let topic = &self.topics[self.peers.subs[index].topic];
-            let head = (topic.next, topic.books.sequenced.bytes);
-            self.lose_behind(index, head, why);
+            let sub = &self.peers.subs[index];
+            let head = self.head_here(sub.topic);
+            if sub.unplaced == Unplaced::No {
+                self.lose_behind(index, head, why);
+            }
             self.join_at_head(index);
         }
     }
@@ -205,22 +240,35 @@ impl Broker {
 
     fn visit(&mut self, index: u32) -> Visit {
         let sub = &self.peers.subs[index];
-        let (topic, at) = (sub.topic, sub.outlet);
-        if sub.start >= self.topics[topic].next {
+        let topic = sub.topic;
+        let owned = self.is_owned(topic);
+        if owned && sub.start >= self.topics[topic].next {
             return Visit::Joined;
         }
         if has_half(self.load_of(sub), sub.limit) {
             return Visit::Full;
+        }
+        if !owned {
+            return Visit::Asked;
         }
         let Some(message) = self.topics[topic].log.find(&self.memory, sub.start) else {
             let (next, passed) = (self.topics[topic].next, self.topics[topic].books.sequenced);
             self.lose_behind(index, (next, passed.bytes), LOST);
             return Visit::Joined;
         };
+        self.memory.retain(message, 1);
+        self.hand(index, message);
+        Visit::Handed
+    }
+
+    /// Queues a batch of the past, with the reference that it has, for a subscription; what is
+    /// missing before it is lost.
+    pub(super) fn hand(&mut self, index: u32, message: u32) {
         let held = self.memory.get(message);
         let (first, offset, tally, cost) = (held.first, held.offset, held.tally, held.cost);
         self.lose_behind(index, (first, offset), LOST);
         let sub = &mut self.peers.subs[index];
+        let (topic, at) = (sub.topic, sub.outlet);
         sub.start = first + tally.records;
         sub.passed = offset + tally.bytes;
         sub.waiting.add(cost);
@@ -229,17 +277,20 @@ impl Broker {
         let outlet = &mut self.peers.outlets[at];
         outlet.waiting.add(cost);
         outlet.ring.push(Slot { message, sub: index });
-        self.memory.retain(message, 1);
         self.memory.charge(SLOT);
         self.ledger.expected(self.topics[topic].tenant, &mut self.topics[topic].books, tally);
         self.egress.wake(&mut self.peers.outlets, at);
         self.note_heavy(at);
-        Visit::Handed
     }
 
     /// Batches that a subscription still needed are no longer held: up to the record `first`, and
     /// up to `offset` bytes of the topic.
-    fn lose_behind(&mut self, index: u32, (first, offset): (u64, u64), why: (Place, Reason)) {
+    pub(super) fn lose_behind(
+        &mut self,
+        index: u32,
+        (first, offset): (u64, u64),
+        why: (Place, Reason),
+    ) {
         let sub = &mut self.peers.subs[index];
         if sub.start >= first {
             return;

@@ -295,7 +295,7 @@ impl Broker {
         });
         same("quiescent: outlet could write", stuck.count() as u64, 0)?;
         let room = self.peers.subs.iter().filter(|(_, sub)| {
-            sub.stage == Stage::Behind && !has_half(self.load_of(sub), sub.limit)
+            sub.stage == Stage::Behind && !sub.asked && !has_half(self.load_of(sub), sub.limit)
         });
         same("quiescent: could catch up", room.count() as u64, 0)?;
         let saturated = self.band() == crate::shed::Band::Saturated;

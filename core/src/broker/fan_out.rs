@@ -249,7 +249,18 @@ impl Broker {
     /// Before a batch reaches a subscription: what was lost on the way here. False when there is
     /// nothing but that loss.
     fn meet(&mut self, fan: &FanOut, index: u32) -> bool {
-        if let Some(lost) = fan.lost.filter(|(first, _)| self.peers.subs[index].start <= *first) {
+        let sub = &self.peers.subs[index];
+        if let Some((first, tally)) = fan.lost
+            && sub.start < fan.first
+        {
+            let offset = self.memory.get(fan.message).offset;
+            let lost = if sub.start <= first {
+                (first, tally)
+            } else {
+                // It joined in the middle of what was lost.
+                let records = fan.first - sub.start;
+                (sub.start, Tally { records, bytes: offset - sub.passed })
+            };
             self.lose_in_mesh(index, lost);
             self.peers.subs[index].start = fan.first;
         }

@@ -11,7 +11,8 @@ use crate::verdict::{Place, Policy, Reason, Refusal};
 
 impl Broker {
     /// Subscribes, from where the wish says. To a topic that another shard owns, the subscription
-    /// is in force once a joined notice says so, and starts with the next batch only.
+    /// may be in force only once a joined notice says so: while [`start_of`](Self::start_of) is
+    /// `None`.
     /// Cost: O(1); O(log of what is retained) for a start in the past.
     pub fn subscribe(
         &mut self,
@@ -38,9 +39,6 @@ impl Broker {
         if !allowed || self.topics[topic].tenant != conn.tenant {
             return Err(Refusal::never(Place::Backlog, Reason::NotAllowed));
         }
-        if wish.start != Start::Tail && !self.is_owned(topic) {
-            return Err(Refusal::never(Place::Mesh, Reason::NotAllowed));
-        }
         if u64::from(self.peers.subs.len()) >= self.limits.max_subscriptions {
             return Err(Refusal::after(Place::Table, Reason::Limit, 1_000));
         }
@@ -54,10 +52,16 @@ impl Broker {
             self.topics[topic].blockers += 1;
         }
         self.note_idle(topic);
-        if !self.is_owned(topic) && self.must_ask(topic) {
+        let owned = self.is_owned(topic);
+        if !owned {
+            self.remember_start(index, wish.start);
+        }
+        if !owned && self.must_ask(topic) {
             self.peers.subs[index].stage = Stage::Pending;
             self.topics[topic].pending.push_back(&mut self.peers.subs, index);
             self.note_interest(topic);
+        } else if !owned && wish.start != Start::Tail {
+            self.start_far_behind(index);
         } else if self.start_behind(index, wish.start) {
             self.note_behind(index);
         } else {

@@ -60,7 +60,9 @@ impl Broker {
         let block = sub.policy == Policy::Block;
         self.topics[topic].blockers -= u32::from(block);
         if was == Stage::Behind {
-            return self.stop_behind(index);
+            self.stop_behind(index);
+            self.leave_behind(index);
+            return self.note_interest(topic);
         }
         if was == Stage::Pending {
             self.topics[topic].pending.unlink(&mut self.peers.subs, index);

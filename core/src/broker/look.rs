@@ -5,11 +5,11 @@ use crate::id::{ConnId, OutletId, SubId, TenantId, TopicId};
 use crate::lag::Load;
 use crate::ledger::{Books, SubBooks, Tally, TopicBooks};
 use crate::limits::Limits;
-use crate::peers::Stage;
+use crate::peers::{Stage, Unplaced};
 use crate::pressure::Factor;
 use crate::shed::Band;
 use crate::time::Instant;
-use crate::topic::Topic;
+use crate::topic::{Member, Topic};
 
 impl Broker {
     /// The time of the last [`advance`](Self::advance).
@@ -51,7 +51,14 @@ impl Broker {
     /// not answered.
     pub fn start_of(&self, sub: SubId) -> Option<u64> {
         let sub = self.peers.sub(sub).ok()?;
-        (sub.stage != Stage::Pending).then_some(sub.start)
+        (sub.stage != Stage::Pending && sub.unplaced == Unplaced::No).then_some(sub.start)
+    }
+
+    /// The epoch of a topic's life: whoever resumes gives it back with the sequence number. `None`
+    /// while the shard that owns the topic has not said it.
+    pub fn epoch(&self, topic: TopicId) -> Option<u64> {
+        let found = &self.topics[self.topic_index(topic).ok()?];
+        (found.owner == self.mesh.shard || found.member == Member::Joined).then_some(found.epoch)
     }
 
     /// Subscriptions of a topic.

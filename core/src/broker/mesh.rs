@@ -9,6 +9,7 @@ use crate::lease::Permit;
 use crate::ledger::Tally;
 use crate::mesh::{self, Body, CREDIT_BATCHES, CREDIT_BYTES, Carried, Head, Outbox, Parcel};
 use crate::notice::Notice;
+use crate::peers::Unplaced;
 use crate::schedule::{Hold, Job, Origin};
 use crate::shed::Band;
 use crate::slab::Slab;
@@ -32,6 +33,8 @@ pub(super) struct Mesh {
     /// A queue was full; and since when all have been less than half full.
     congested: bool,
     calm: Option<Instant>,
+    /// Subscriptions that asked the owner of their topic for batches of the past.
+    pub(super) fetching: u32,
 }
 
 /// For how long every queue to another shard has to be less than half full before one that was
@@ -60,6 +63,7 @@ impl Mesh {
             owing: Vec::new(),
             congested: false,
             calm: None,
+            fetching: 0,
         }
     }
 }
@@ -127,6 +131,12 @@ impl Broker {
             (Body::Credit(batches, bytes), Ok(topic)) => {
                 self.take_credit(topic.index, from, (batches, bytes));
             }
+            (Body::Fetch(fetch), Ok(topic)) => self.take_fetch(topic.index, from, fetch),
+            (Body::Place(sub, place), Ok(_)) => self.take_place(sub, place),
+            (Body::Past(sub, carried, first, offset), Ok(_)) => {
+                self.take_past(sub, carried, (first, offset));
+            }
+            (Body::Fetched(sub, head, is_met), Ok(_)) => self.take_fetched(sub, head, is_met),
             // The topic is gone here: nobody is left who would want it.
             (_, Err(_)) => {}
         }
@@ -140,12 +150,12 @@ impl Broker {
         self.mesh.outboxes[to as usize].push(parcel);
     }
 
-    fn parcel(&self, topic: u32, body: Body) -> Parcel {
+    pub(super) fn parcel(&self, topic: u32, body: Body) -> Parcel {
         let Topic { tenant, name, named, .. } = &self.topics[topic];
         Parcel { tenant: *tenant, topic: name.clone(), name: *named, body }
     }
 
-    fn head(&self, topic: u32) -> Head {
+    pub(super) fn head(&self, topic: u32) -> Head {
         let Topic { next, epoch, books, .. } = &self.topics[topic];
         Head { next: *next, offset: books.sequenced.bytes, epoch: *epoch }
     }
@@ -356,7 +366,7 @@ impl Broker {
             return;
         }
         let topic = &mut self.topics[index];
-        let on = !topic.audience.is_empty() || !topic.pending.is_empty();
+        let on = !topic.audience.is_empty() || !topic.pending.is_empty() || topic.fetchers > 0;
         let block = on && topic.blockers > 0;
         match topic.member {
             _ if topic.asked => return,
@@ -399,8 +409,12 @@ impl Broker {
                 Ok(_) if self.peers.subs[sub].policy == Policy::Block && !told_block => {
                     self.topics[index].pending.push_back(&mut self.peers.subs, sub);
                 }
-                Ok(Head { next: start, .. }) => {
+                Ok(_) if self.peers.subs[sub].unplaced != Unplaced::No => {
+                    self.start_far_behind(sub);
+                }
+                Ok(Head { next: start, offset, .. }) => {
                     self.join_audience(sub, start);
+                    self.peers.subs[sub].passed = offset;
                     let sub = self.peers.sub_id(sub);
                     self.notices.push_back(Notice::Joined { sub, start });
                 }

@@ -53,7 +53,8 @@ impl Broker {
         let (queued, parked) = self.schedule.counts();
         let remote = self.schedule.remote() + self.mesh.flights.len();
         let is_idle = self.fan.is_none() && queued + parked + remote == 0;
-        is_idle && self.behind.is_empty() && self.ledger.shard.lag.is_zero()
+        let nobody_behind = self.behind.is_empty() && self.mesh.fetching == 0;
+        is_idle && nobody_behind && self.ledger.shard.lag.is_zero()
     }
 
     /// A job of another shard meets the end of the grace: a publish is answered, and a batch is

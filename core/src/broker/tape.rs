@@ -5,19 +5,18 @@
 //! random bytes, are what the fuzzer and the model tests feed: [`Broker::apply`] takes any input
 //! and ignores what a host may not do.
 
-use super::{Broker, Close, Effect, Lane, Message, Offer, Pipe, Progress, Wish};
+use super::{Broker, Close, Effect, Lane, Message, Pipe, Progress, Wish};
 use crate::id::{ConnId, OutletId, SubId, TenantId, TopicId};
 use crate::ledger::Tally;
-use crate::mesh::{Body, Carried, Head, Named, Parcel};
+use crate::mesh::{Body, Carried, Fetch, Head, Named, Parcel};
 use crate::pressure::Sample;
 use crate::replay::Start;
 use crate::time::Instant;
-use crate::verdict::{Ack, Place, Policy, Reason, Refusal, Retry, Verdict};
-use crate::writer::State;
+use crate::verdict::{Place, Reason, Refusal, Retry, Verdict};
 use alloc::vec::Vec;
-use bytes::Bytes;
 
 mod file;
+mod play;
 
 pub use file::{Damage, Item, Items, Recorder, Tape};
 
@@ -279,12 +278,7 @@ impl Broker {
 
     pub(super) fn tape_subscribe(&mut self, outlet: OutletId, topic: TopicId, wish: &Wish) {
         self.note(Kind::Subscribe, || {
-            let (start, first, second) = match wish.start {
-                Start::Tail => (0, 0, 0),
-                Start::Earliest => (1, 0, 0),
-                Start::Last(n) => (2, n, 0),
-                Start::At { epoch, sequence } => (3, epoch, sequence),
-            };
+            let [start, first, second] = of_start(wish.start);
             let Wish { policy, batches, bytes, .. } = *wish;
             let (outlet, topic) = (outlet.to_bits(), topic.to_bits());
             [outlet, topic, policy as u64, batches.into(), bytes, start, first, second]
@@ -293,6 +287,24 @@ impl Broker {
 
     pub(super) fn tape_receive(&mut self, from: u32, parcel: &Parcel) {
         self.note(Kind::Receive, || of_parcel(from, parcel));
+    }
+}
+
+const fn of_start(start: Start) -> [u64; 3] {
+    match start {
+        Start::Tail => [0, 0, 0],
+        Start::Earliest => [1, 0, 0],
+        Start::Last(n) => [2, n, 0],
+        Start::At { epoch, sequence } => [3, epoch, sequence],
+    }
+}
+
+fn start([tag, first, second]: [u64; 3]) -> Start {
+    match tag % 4 {
+        0 => Start::Tail,
+        1 => Start::Earliest,
+        2 => Start::Last(first),
+        _ => Start::At { epoch: first, sequence: second },
     }
 }
 
@@ -328,15 +340,6 @@ fn of_carried(carried: &Carried) -> [u64; 6] {
     match carried.except {
         None => [frame, records, at, 0, 0, 0],
         Some((shard, outlet)) => [frame, records, at, 1, shard.into(), outlet.to_bits()],
-    }
-}
-
-fn carried(numbers: &[u64], frame: Framing<'_>) -> Carried {
-    Carried {
-        frame: framed(numbers[0], frame),
-        records: numbers[1],
-        at: Instant::from_nanos(numbers[2]),
-        except: (numbers[3] == 1).then(|| (narrow(numbers[4]), OutletId::from_bits(numbers[5]))),
     }
 }
 
@@ -381,6 +384,26 @@ fn of_parcel(from: u32, parcel: &Parcel) -> [u64; MOST] {
             body.extend([u64::from(*batches), *bytes]);
             6
         }
+        Body::Fetch(Fetch { sub, start, is_placed, room }) => {
+            body.push(sub.to_bits());
+            body.extend(of_start(*start));
+            body.extend([u64::from(*is_placed), room.batches.into(), room.bytes]);
+            7
+        }
+        Body::Place(sub, place) => {
+            body.extend([sub.to_bits(), place.wanted, place.from, place.offset]);
+            8
+        }
+        Body::Past(sub, job, first, offset) => {
+            body.extend(of_carried(job));
+            body.extend([*first, *offset, sub.to_bits()]);
+            9
+        }
+        Body::Fetched(sub, head, is_met) => {
+            body.extend(of_head(*head));
+            body.extend([sub.to_bits(), u64::from(*is_met)]);
+            10
+        }
     };
     let Parcel { tenant, name, .. } = parcel;
     let mut numbers = [0; MOST];
@@ -395,178 +418,6 @@ fn of_parcel(from: u32, parcel: &Parcel) -> [u64; MOST] {
     numbers
 }
 
-fn parcel(numbers: &[u64; MOST], frame: Framing<'_>) -> Parcel {
-    use crate::id::Ticket;
-    let rest = &numbers[5..];
-    let head = || Head { next: rest[0], offset: rest[1], epoch: rest[2] };
-    let no = |at: usize| refusal([rest[at], rest[at + 1], rest[at + 2]]);
-    let body = match numbers[4] % 7 {
-        0 => Body::Forward(carried(rest, frame), Ticket::from_bits(rest[6])),
-        1 if rest[4] == 1 => Body::Done(Ticket::from_bits(rest[0]), Ok(rest[1])),
-        1 => Body::Done(Ticket::from_bits(rest[0]), Err(no(1))),
-        2 => Body::Interest { on: rest[0] == 1, block: rest[1] == 1 },
-        3 => Body::Joined(if rest[3] == 1 { Ok(head()) } else { Err(no(0)) }),
-        4 => Body::Batch(carried(rest, frame), rest[6], rest[7]),
-        5 => Body::Lost(head()),
-        _ => Body::Credit(narrow(rest[0]), rest[1]),
-    };
-    let name = Named { hash: numbers[2], bytes: narrow(numbers[3]) };
-    Parcel { tenant: narrow(numbers[1]), topic: name.on_tape().into(), name, body }
-}
-
 fn narrow(number: u64) -> u32 {
     u32::try_from(number & u64::from(u32::MAX)).expect("32 bits")
-}
-
-/// The longest frame that is played.
-const MOST_BYTES: u64 = 64 << 20;
-
-/// Makes a frame of a length; a tape holds no payloads.
-type Framing<'a> = &'a mut dyn FnMut(usize) -> Bytes;
-
-fn framed(bytes: u64, frame: Framing<'_>) -> Bytes {
-    frame(usize::try_from(bytes.min(MOST_BYTES)).expect("it is bounded"))
-}
-
-/// Playing.
-impl Broker {
-    /// Does what an input says, as its host once did. Whatever the numbers are, nothing panics that
-    /// a host could not make panic with them: what no host may do is ignored.
-    pub fn apply(&mut self, input: &Input) -> Outcome {
-        self.apply_with(input, &mut |bytes| Bytes::from(alloc::vec![0; bytes]))
-    }
-
-    /// The same, with frames of the caller's: `frame` is asked for one of that many bytes. Who
-    /// keeps their addresses knows in an offer which publish each slice is of.
-    pub fn apply_with(&mut self, input: &Input, frame: Framing<'_>) -> Outcome {
-        let n = &input.numbers;
-        match input.kind {
-            Kind::Advance if n[0] < self.now.as_nanos() => return Outcome::Ignored,
-            Kind::Advance => self.advance(Instant::from_nanos(n[0])),
-            Kind::Gone => self.gone(ConnId::from_bits(n[0])),
-            Kind::Lease => self.lease(n[0], n[1]),
-            Kind::Pressure => {
-                let sample = Sample { avg10: narrow(n[1]), total: n[2] };
-                self.pressure((n[0] == 1).then_some(sample));
-            }
-            Kind::Refused => self.refused(OutletId::from_bits(n[0])),
-            Kind::Shut => self.shut(OutletId::from_bits(n[0])),
-            Kind::Shutdown => self.shutdown(),
-            Kind::Writable => self.writable(OutletId::from_bits(n[0])),
-            Kind::Refuse => {
-                let brought = Tally { records: n[1], bytes: n[2] };
-                self.refuse(ConnId::from_bits(n[0]), brought, refusal([n[3], n[4], n[5]]));
-            }
-            Kind::Sent => return self.apply_sent(OutletId::from_bits(n[0]), n[1]),
-            Kind::Receive => return self.apply_receive(n, frame),
-            Kind::Poll => return Outcome::Effect(self.poll()),
-            Kind::PollParcel => return Outcome::Parcel(self.poll_parcel(narrow(n[0])).is_some()),
-            Kind::Step => return Outcome::Progress(self.step(narrow(n[0]))),
-            _ => return self.apply_command(input, frame),
-        }
-        Outcome::Done
-    }
-
-    fn apply_command(&mut self, input: &Input, frame: Framing<'_>) -> Outcome {
-        let n = &input.numbers;
-        let id = |result: Result<u64, Refusal>| result.map_or_else(Outcome::Refused, Outcome::Id);
-        let done =
-            |result: Result<(), Refusal>| result.map_or_else(Outcome::Refused, |()| Outcome::Done);
-        let conn = ConnId::from_bits(n[0]);
-        let outlet = OutletId::from_bits(n[0]);
-        match input.kind {
-            Kind::Close => {
-                let how = choose(&[Close::AfterFlush, Close::Now], n[1]);
-                done(self.close(conn, how, framed(n[2], frame)))
-            }
-            Kind::Open => id(self.open(TenantId::from_bits(n[0])).map(ConnId::to_bits)),
-            Kind::Outlet => {
-                let pipe = choose(&[Pipe::Shared, Pipe::Single], n[1]);
-                id(self.outlet(conn, pipe).map(OutletId::to_bits))
-            }
-            Kind::Publish => {
-                let ack = choose(&[Ack::None, Ack::Now, Ack::Wait], n[4]);
-                let except = (n[5] == 1).then(|| OutletId::from_bits(n[6]));
-                let frame = framed(n[2], frame);
-                let message = Message { frame, records: narrow(n[3]), ack, except };
-                Outcome::Verdict(self.publish(conn, TopicId::from_bits(n[1]), message))
-            }
-            Kind::Reassembly => done(self.reassembly(conn, n[1])),
-            Kind::Send => {
-                let lane = choose(&[Lane::First, Lane::InLine], n[2]);
-                done(self.send(outlet, framed(n[1], frame), lane))
-            }
-            Kind::Subscribe => {
-                let start = match n[5] % 4 {
-                    0 => Start::Tail,
-                    1 => Start::Earliest,
-                    2 => Start::Last(n[6]),
-                    _ => Start::At { epoch: n[6], sequence: n[7] },
-                };
-                let policies = [Policy::Block, Policy::DropNew, Policy::DropOld, Policy::Latest];
-                let policy = choose(&policies, n[2]);
-                let wish = Wish { policy, batches: narrow(n[3]), bytes: n[4], start };
-                id(self.subscribe(outlet, TopicId::from_bits(n[1]), wish).map(SubId::to_bits))
-            }
-            Kind::Tenant => id(self.tenant(narrow(n[0])).map(TenantId::to_bits)),
-            Kind::Topic => {
-                let name = Named { hash: n[1], bytes: narrow(n[2]) };
-                self.tape_topic(TenantId::from_bits(n[0]), name);
-                let topic = self.topic_named(TenantId::from_bits(n[0]), &name.on_tape(), name);
-                id(topic.map(TopicId::to_bits))
-            }
-            Kind::Unsubscribe => done(self.unsubscribe(SubId::from_bits(n[0]))),
-            _ => Outcome::Ignored,
-        }
-    }
-
-    fn apply_sent(&mut self, outlet: OutletId, bytes: u64) -> Outcome {
-        match self.peers.outlet(outlet) {
-            Ok(pipe) if pipe.write.state == State::Offered => {
-                let most = pipe.write.offered.bytes;
-                self.sent(Offer { outlet, bytes: most }, bytes.min(most));
-                Outcome::Done
-            }
-            _ => Outcome::Ignored,
-        }
-    }
-
-    /// Whether a parcel could come from another shard: it answers what was asked, and carries what
-    /// could be published.
-    fn is_sound(&self, parcel: &Parcel) -> bool {
-        let tenant = TenantId { index: parcel.tenant, generation: 0 };
-        let topic = self.find_topic(tenant, &parcel.topic).map(|topic| &self.topics[topic.index]);
-        let fits = |job: &Carried, first: u64| {
-            let records = (1..=4096).contains(&job.records);
-            records && !job.frame.is_empty() && first < 1 << 60
-        };
-        match &parcel.body {
-            Body::Forward(job, _) => fits(job, 0),
-            Body::Done(flight, _) => {
-                let flight = self.mesh.flights.get(flight.index, flight.generation);
-                flight.zip(topic).is_some_and(|(flight, topic)| {
-                    self.topics[flight.topic].name == topic.name && topic.tenant == parcel.tenant
-                })
-            }
-            Body::Joined(_) => topic.is_some_and(|topic| topic.asked),
-            Body::Batch(job, first, offset) => {
-                let ahead = topic.is_none_or(|topic| *offset >= topic.passed);
-                fits(job, *first) && ahead && *offset < 1 << 60
-            }
-            Body::Lost(head) => head.next < 1 << 60 && head.offset < 1 << 60,
-            Body::Interest { .. } | Body::Credit(..) => true,
-        }
-    }
-
-    /// Parcels of a shard's own peers are sound; those of a fuzzer are ignored.
-    fn apply_receive(&mut self, numbers: &[u64; MOST], frame: Framing<'_>) -> Outcome {
-        let parcel = parcel(numbers, frame);
-        let from = narrow(numbers[0]);
-        let known = (parcel.tenant as usize) < self.tenants.len() && from < self.mesh.shards;
-        if !known || from == self.mesh.shard || !self.is_sound(&parcel) {
-            return Outcome::Ignored;
-        }
-        self.receive(from, parcel);
-        Outcome::Done
-    }
 }

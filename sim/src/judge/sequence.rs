@@ -38,6 +38,8 @@ struct Reader {
     /// The next number it may get; none while it is not in force.
     at: Option<u64>,
     outlet: u64,
+    /// Its start was told later, and nothing else since: a gap may reach back before it.
+    is_placed: bool,
     /// Gaps that were told and may reach beyond `at`.
     told: Vec<Gap>,
     /// Records told as lost, found missing, and of those perhaps left out.
@@ -69,6 +71,7 @@ impl Sequence {
         if reader.at.replace(start).is_some() {
             return bad("a subscription joined twice");
         }
+        reader.is_placed = true;
         Ok(())
     }
 
@@ -121,6 +124,7 @@ impl Sequence {
         self.miss(name, epoch, (at, first))?;
         let reader = &mut self.readers[index(name)];
         reader.at = Some(first + records);
+        reader.is_placed = false;
         reader.told.retain(|gap| gap.last >= first + records);
         Ok(())
     }
@@ -133,6 +137,10 @@ impl Sequence {
         if gap.records == 0 || gap.records > span {
             let Gap { first, last, records, .. } = gap;
             return bad(format!("a gap of {records} records in {first}..={last} makes no sense"));
+        }
+        let placed = std::mem::take(&mut reader.is_placed);
+        if placed && reader.at == Some(gap.last + 1) {
+            reader.at = Some(gap.first);
         }
         if reader.at.is_some_and(|at| gap.first < at) {
             let first = gap.first;

@@ -9,6 +9,8 @@ use std::cell::RefCell;
 use std::{println, thread_local};
 
 const SHARDS: usize = 3;
+/// Records that no log loses here.
+const KEPT: u64 = 1 << 20;
 const TOPICS: [&str; 4] = ["a", "b", "c", "d"];
 
 thread_local! {
@@ -73,11 +75,16 @@ impl Cluster {
     }
 
     fn join(&mut self, shard: usize, topic: usize, policy: Policy) -> usize {
+        self.join_from(shard, topic, policy, Start::Tail)
+    }
+
+    fn join_from(&mut self, shard: usize, topic: usize, policy: Policy, from: Start) -> usize {
         let id = self.topic(shard, topic);
         let Shard { broker, tenant, peers, .. } = &mut self.shards[shard];
         let conn = broker.open(*tenant).unwrap();
         let outlet = broker.outlet(conn, Pipe::Single).unwrap();
-        let sub = broker.subscribe(outlet, id, Wish::policy(policy)).unwrap();
+        let wish = Wish { start: from, ..Wish::policy(policy) };
+        let sub = broker.subscribe(outlet, id, wish).unwrap();
         let start = broker.start_of(sub);
         let (received, lost) = (Vec::new(), BTreeSet::new());
         peers.push(Peer { conn, outlet, sub, topic, policy, reads: true, start, received, lost });
@@ -273,7 +280,7 @@ impl Cluster {
             let books = shard.broker.sub_books(peer.sub).unwrap();
             assert_eq!(books.delivered.records, seqs.len() as u64);
             assert_eq!(books.dropped.records, peer.lost.len() as u64);
-            if peer.policy == Policy::Block {
+            if peer.policy == Policy::Block && shard.broker.limits().retention_records == KEPT {
                 assert!(peer.lost.is_empty(), "nothing is lost under block: {:?}", peer.lost);
             }
             let due: BTreeSet<u64> = (start..next).collect();
@@ -302,7 +309,7 @@ fn owner_and_other(topic: usize) -> (usize, usize) {
 }
 
 fn lossless() -> Limits {
-    Limits { lossless: 1, subscription_batches: 4, retention_records: 1 << 20, ..Limits::default() }
+    Limits { lossless: 1, subscription_batches: 4, retention_records: KEPT, ..Limits::default() }
 }
 
 #[test]
@@ -461,7 +468,7 @@ fn an_owner_without_room_for_the_topic_refuses() {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Join(usize, usize, bool),
+    Join(usize, usize, bool, Start),
     Leave(usize, usize),
     Publish(usize, usize, u16),
     Read(usize, usize, bool),
@@ -473,7 +480,8 @@ fn op() -> impl Strategy<Value = Op> {
     let topic = || 0..TOPICS.len();
     let size = prop_oneof![8..40_u16, 20_000..60_000_u16];
     prop_oneof![
-        2 => (shard(), topic(), any::<bool>()).prop_map(|(s, t, block)| Op::Join(s, t, block)),
+        2 => (shard(), topic(), any::<bool>(), start())
+            .prop_map(|(s, t, block, start)| Op::Join(s, t, block, start)),
         1 => (shard(), any::<usize>()).prop_map(|(s, at)| Op::Leave(s, at)),
         12 => (shard(), topic(), size).prop_map(|(s, t, size)| Op::Publish(s, t, size)),
         3 => (shard(), any::<usize>(), any::<bool>()).prop_map(|(s, at, on)| Op::Read(s, at, on)),
@@ -481,13 +489,21 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+fn start() -> impl Strategy<Value = Start> {
+    prop_oneof![
+        2 => Just(Start::Tail),
+        1 => Just(Start::Earliest),
+        1 => (0..20_u64).prop_map(Start::Last),
+    ]
+}
+
 fn run(limits: &Limits, wire: usize, operations: &[Op]) {
     let mut cluster = Cluster::new(limits, wire);
     for op in operations {
         match *op {
-            Op::Join(shard, topic, block) => {
+            Op::Join(shard, topic, block, start) => {
                 let policy = if block { Policy::Block } else { Policy::DropNew };
-                cluster.join(shard, topic, policy);
+                cluster.join_from(shard, topic, policy, start);
             }
             Op::Leave(shard, at) => cluster.leave(shard, at),
             Op::Publish(shard, topic, size) => {
@@ -515,6 +531,9 @@ fn run(limits: &Limits, wire: usize, operations: &[Op]) {
     if !cluster.sum(|books| books.dropped.get(Place::Mesh, Reason::MeshFull)).is_zero() {
         count("lost in the mesh");
     }
+    if !cluster.sum(|books| books.dropped.get(Place::Backlog, Reason::Retention)).is_zero() {
+        count("lost by retention");
+    }
     if !cluster.sum(|books| books.dropped.get(Place::Backlog, Reason::DropNew)).is_zero() {
         count("dropped at a full queue");
     }
@@ -525,10 +544,11 @@ fn books_close_across_shards() {
     let config = ProptestConfig { cases: 300, ..ProptestConfig::with_source_file(file!()) };
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let operations = proptest::collection::vec(op(), 1..250);
-    let setting = (operations, 1..40_u64, 1..20_usize);
-    let result = runner.run(&setting, |(operations, depth, wire)| {
+    let setting = (operations, 1..40_u64, 1..20_usize, prop_oneof![1..6_u64, Just(KEPT)]);
+    let result = runner.run(&setting, |(operations, depth, wire, retention_records)| {
         let limits = Limits {
             mesh_depth: depth,
+            retention_records,
             max_frame_bytes: 64 << 10,
             pub_conn_inflight_bytes: 256 << 10,
             ..lossless()
@@ -545,6 +565,7 @@ fn books_close_across_shards() {
         "a source is paused",
         "dropped at a full queue",
         "joined by the owner's answer",
+        "lost by retention",
         "lost in the mesh",
         "published on another shard",
     ] {
@@ -663,4 +684,74 @@ fn a_full_queue_between_shards_saturates_until_it_was_calm_for_a_while() {
     let _ = cluster.shards[owner].broker.poll_parcel(to).unwrap();
     assert!(at(&mut cluster, 399));
     assert!(!at(&mut cluster, 400));
+}
+
+/// A shard that has nobody there, one that has, and the owner itself.
+#[test]
+fn a_start_in_the_past_is_the_same_on_every_shard() {
+    let mut cluster = Cluster::new(&Limits { retention_records: 12, ..lossless() }, 100);
+    let (owner, other) = owner_and_other(0);
+    let far = (owner + 2) % SHARDS;
+    cluster.join(other, 0, Policy::DropNew);
+    cluster.barrier();
+    for _ in 0..20 {
+        let _ = cluster.publish(other, 0, 100, None);
+        cluster.barrier();
+    }
+    let epoch = {
+        let id = cluster.topic(owner, 0);
+        cluster.shards[owner].broker.epoch(id).unwrap()
+    };
+    let starts = [
+        (Start::Earliest, 9),
+        (Start::Last(3), 18),
+        (Start::At { epoch, sequence: 15 }, 15),
+        (Start::At { epoch, sequence: 4 }, 9),
+        (Start::At { epoch: !epoch, sequence: 15 }, 9),
+        (Start::At { epoch, sequence: 100 }, 21),
+    ];
+    for (from, first) in starts {
+        for shard in [owner, other, far] {
+            let at = cluster.join_from(shard, 0, Policy::DropNew, from);
+            cluster.barrier();
+            let peer = &cluster.shards[shard].peers[at];
+            assert_eq!(peer.start, Some(first), "{from:?} on shard {shard}");
+            let seqs: Vec<u64> = peer.received.iter().map(|n| cluster.order[n]).collect();
+            assert_eq!(seqs, (first..21).collect::<Vec<u64>>(), "{from:?} on shard {shard}");
+            let gone: Vec<u64> = peer.lost.iter().copied().collect();
+            let wanted = match from {
+                Start::At { epoch: of, .. } if of != epoch => 1,
+                Start::At { sequence, .. } => sequence.min(first),
+                _ => first,
+            };
+            assert_eq!(gone, (wanted..first).collect::<Vec<u64>>(), "{from:?} on shard {shard}");
+            cluster.leave(shard, at);
+            cluster.barrier();
+        }
+    }
+}
+
+#[test]
+fn whoever_joins_in_the_middle_of_a_loss_learns_of_the_rest() {
+    let mut cluster = Cluster::new(&Limits { mesh_depth: 1, ..lossless() }, 100);
+    let (owner, other) = owner_and_other(0);
+    cluster.join(other, 0, Policy::DropNew);
+    cluster.barrier();
+    cluster.wire = 0;
+    let [from, to] = [owner, other].map(|shard| u32::try_from(shard).unwrap());
+    for _ in 0..4 {
+        let _ = cluster.publish(owner, 0, 100, None);
+    }
+    let late = cluster.join_from(other, 0, Policy::DropNew, Start::Last(1));
+    let fetch = cluster.shards[other].broker.poll_parcel(from).expect("it asks");
+    cluster.shards[owner].broker.receive(to, fetch);
+    for _ in 0..4 {
+        let _ = cluster.publish(owner, 0, 100, None);
+    }
+    cluster.wire = 100;
+    cluster.send(owner);
+    cluster.heal();
+    let peer = &cluster.shards[other].peers[late];
+    let lost: Vec<u64> = peer.lost.iter().copied().collect();
+    assert_eq!((peer.start, peer.received.len(), lost), (Some(4), 1, [5, 6, 7, 8].to_vec()));
 }
