@@ -4,37 +4,46 @@ use crate::amount::{Bound, Unit};
 use crate::fact::Stop;
 use crate::report::Report;
 use crate::scenario::{Cells, Expect};
+use serde_json::{Value, json};
 use sluicegate_core::{Band, Place, Reason, Table};
 use std::fmt;
 
-/// An expectation that does not hold.
+/// An expectation and what was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unmet {
+pub struct Check {
     /// What was looked at, as the scenario names it.
     pub what: String,
     /// What it should be.
     pub due: String,
     /// What it is.
     pub found: String,
+    /// Whether it holds.
+    pub holds: bool,
 }
 
-impl fmt::Display for Unmet {
+impl Check {
+    /// Isolation, which a judge compares: without a conviction it holds.
+    pub(crate) fn isolated() -> Self {
+        let text = |text: &str| text.to_owned();
+        let (what, due, found) = (text("isolation"), text("= true"), text("true"));
+        Self { what, due, found, holds: true }
+    }
+
+    /// The check as JSON.
+    pub fn json(&self) -> Value {
+        let Self { what, due, found, holds } = self;
+        json!({ "what": what, "due": due, "found": found, "holds": holds })
+    }
+}
+
+impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "expected {} {}, found {}", self.what, self.due, self.found)
     }
 }
 
-/// What was compared.
-#[derive(Clone, Debug, Default)]
-pub struct Compared {
-    /// How many expectations there were.
-    pub count: u64,
-    /// Those that do not hold.
-    pub unmet: Vec<Unmet>,
-}
-
 /// Compares a report with every expectation.
-pub fn compare(expect: &Expect, report: &Report) -> Compared {
+pub fn compare(expect: &Expect, report: &Report) -> Vec<Check> {
     let mut compared = Compared::default();
     compared.whole(expect, report);
     let books = &report.books;
@@ -49,8 +58,12 @@ pub fn compare(expect: &Expect, report: &Report) -> Compared {
     }
     compared.tenants(expect, report);
     compared.peers(expect, report);
-    compared
+    compared.0
 }
+
+/// What was compared.
+#[derive(Default)]
+struct Compared(Vec<Check>);
 
 impl Compared {
     fn whole(&mut self, expect: &Expect, report: &Report) {
@@ -152,19 +165,13 @@ impl Compared {
 
     fn bound<U: Unit>(&mut self, what: &str, bound: &Option<Bound<U>>, found: u64) {
         let Some(bound) = bound else { return };
-        self.count += 1;
-        if !bound.holds(found) {
-            let (what, due, found) = (what.to_owned(), bound.text().to_owned(), U::show(found));
-            self.unmet.push(Unmet { what, due, found });
-        }
+        let (due, holds) = (bound.text().to_owned(), bound.holds(found));
+        self.0.push(Check { what: what.to_owned(), due, found: U::show(found), holds });
     }
 
     fn that<T: PartialEq + fmt::Display>(&mut self, what: &str, due: &T, found: &T) {
-        self.count += 1;
-        if due != found {
-            let (what, due, found) = (what.to_owned(), format!("= {due}"), found.to_string());
-            self.unmet.push(Unmet { what, due, found });
-        }
+        let (holds, due, found) = (due == found, format!("= {due}"), found.to_string());
+        self.0.push(Check { what: what.to_owned(), due, found, holds });
     }
 }
 

@@ -32,6 +32,12 @@ impl Histogram {
         self.total += other.total;
     }
 
+    /// The buckets that hold values: greatest value of the bucket, and how many it holds.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+        let all = (0_u64..).zip(&self.counts).filter(|(_, count)| **count > 0);
+        all.map(|(bucket, count)| (limit(bucket), *count))
+    }
+
     /// The least bucket limit that `percent` of the values do not exceed; `None` without values.
     pub fn percentile(&self, percent: u64) -> Option<u64> {
         let rank = (self.total * percent).div_ceil(100).max(1);

@@ -213,6 +213,11 @@ impl Link {
         Some(arrival)
     }
 
+    /// Bytes on the way or not read.
+    pub(crate) const fn outstanding(&self) -> u64 {
+        self.outstanding
+    }
+
     /// The next publish on the way has arrived.
     pub(crate) fn arrive(&mut self) {
         let (_, made) = self.travelling.pop_front().expect("one arrival per publish");

@@ -7,6 +7,7 @@ use crate::fact::Stop;
 use crate::histogram::Histogram;
 use crate::peer::{Published, Publisher};
 use crate::scenario::{Story, SubscriberGroup};
+use crate::series::Watched;
 use serde_json::{Value, json};
 use sluicegate_core::{Band, Books, Factor, SubBooks, Table, Tally};
 
@@ -45,6 +46,8 @@ pub struct Report {
     pub tape: String,
     /// Inputs and effects on the tape.
     pub facts: u64,
+    /// The run over time, if it was watched.
+    pub watched: Option<Watched>,
 }
 
 /// What a group of publishers saw.

@@ -13,8 +13,10 @@ mod host;
 mod mesh;
 #[cfg(test)]
 mod tests;
+mod watch;
 mod write;
 
+use crate::Watch;
 use crate::calendar::Calendar;
 use crate::fact::{Fact, Log, Names, Publish};
 use crate::frame::Item;
@@ -23,6 +25,7 @@ use crate::judge::{Conviction, Finding, Found, Jury};
 use crate::peer::Publisher;
 use crate::report::{Moment, Peaks, Report, SubscriberRow};
 use crate::scenario::{Story, members};
+use crate::series::Watching;
 use crate::sink::{Follower, Sink, Subscriber};
 use client::Clients;
 use host::Host;
@@ -134,6 +137,7 @@ pub(crate) struct World<'a> {
     peaks: Peaks,
     moments: Vec<Moment>,
     traces: Option<Vec<Trace>>,
+    watching: Watching,
     /// Frames that an offer finished, with the byte at which each ends and its sequence.
     whole: Vec<(u64, Item, u64)>,
     /// Topics with `block` subscriptions; whether one was at its limit, and held jobs, when they
@@ -162,15 +166,15 @@ fn refused(what: &str, why: Refusal) -> String {
 }
 
 /// Runs a story. `traced` keeps every subscriber's trace.
-pub(crate) fn run(story: &Story, traced: bool) -> Result<Ran, String> {
-    let mut world = World::new(story, traced)?;
+pub(crate) fn run(story: &Story, traced: bool, watch: Watch) -> Result<Ran, String> {
+    let mut world = World::new(story, traced, watch)?;
     let found = world.live();
     let conviction = found.err().map(|finding| world.convict(finding));
     Ok(world.ran(conviction))
 }
 
 impl<'a> World<'a> {
-    fn new(story: &'a Story, traced: bool) -> Result<Self, String> {
+    fn new(story: &'a Story, traced: bool, watch: Watch) -> Result<Self, String> {
         let rand = Rand::new(story.seed);
         let shards = (0..story.shards()).map(|number| Shard::new(story, &rand, number));
         let shards: Vec<Shard> = shards.collect::<Result<_, _>>()?;
@@ -196,6 +200,7 @@ impl<'a> World<'a> {
             peaks: Peaks::default(),
             moments: Vec::new(),
             traces: traced.then(Vec::new),
+            watching: Watching::new(story, watch),
             whole: Vec::new(),
             blocking: blocking(story),
             per_batch: per_batch(story),
@@ -240,6 +245,7 @@ impl<'a> World<'a> {
                 self.now = self.story.end;
                 break;
             }
+            self.sample(at);
             self.now = at;
             self.happen(event)?;
         }

@@ -3,7 +3,7 @@
 use crate::clock::{Stopwatch, readable};
 use crate::program::Program;
 use crate::workspace::Workspace;
-use crate::{clients, faults, instructions, licences, no_std, tidy};
+use crate::{clients, faults, instructions, licences, no_std, report, tidy};
 use anyhow::{Context, Result, bail, ensure};
 use std::time::Duration;
 
@@ -43,6 +43,7 @@ const STEPS: &[Step] = &[
     Step { name: "instructions", what: "what each operation costs", run: instructions::step },
     Step { name: "scenarios", what: "the overload stories and their judges", run: scenarios },
     Step { name: "swarm", what: "random worlds and their judges, for 90 s", run: swarm },
+    Step { name: "report", what: "the HTML report in a real browser", run: report::run },
     Step { name: "clients", what: "real Pusher clients, one of them stopped", run: clients::run },
 ];
 
@@ -194,7 +195,8 @@ mod tests {
     #[test]
     fn steps_are_selected_by_name() {
         assert_eq!(names(None, None).unwrap().len(), STEPS.len());
-        assert_eq!(names(Some("swarm"), None).unwrap(), ["swarm", "clients"]);
+        let after = ["scenarios", "swarm", "report", "clients"];
+        assert_eq!(names(Some("scenarios"), None).unwrap(), after);
         assert_eq!(names(None, Some("tidy")).unwrap(), ["tidy"]);
     }
 

@@ -2,7 +2,7 @@
 
 use crate::apt;
 use crate::program::Program;
-use crate::workspace::{Workspace, read};
+use crate::workspace::Workspace;
 use anyhow::{Result, ensure};
 use std::time::Duration;
 
@@ -13,20 +13,25 @@ const TEST_LIMIT: Duration = Duration::from_secs(300);
 
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let folder = workspace.root.join("clients");
-    let lock = read(&folder.join("package-lock.json"))?;
-    ensure!(
-        !names_a_registry(&lock),
-        "clients/package-lock.json names a registry's host: delete it and run `npm install` in \
-         clients/, whose .npmrc leaves hosts out"
-    );
     Program::new("cargo build --release --package sluicegate-ws", &workspace.root, BUILD_LIMIT)
         .run()?;
-    let advice = "Node 20 and npm are needed by the client tests: install them by hand";
-    apt::ensure_installed(workspace, &["node", "npm"], "nodejs npm", advice)?;
-    Program::new("npm ci --no-audit --no-fund", &folder, INSTALL_LIMIT).run()?;
+    install(workspace, "clients")?;
     Program::new("npm test", &folder, TEST_LIMIT)
         .env("SLUICEGATE_WS", workspace.target.join("release/sluicegate-ws"))
         .run()
+}
+
+/// Installs what a folder's `package-lock.json` names, and Node where it is missing.
+pub(crate) fn install(workspace: &Workspace, folder: &str) -> Result<()> {
+    let lock = workspace.read(&format!("{folder}/package-lock.json"))?;
+    ensure!(
+        !names_a_registry(&lock),
+        "{folder}/package-lock.json names a registry's host: delete it and run `npm install` in \
+         {folder}/, whose .npmrc leaves hosts out"
+    );
+    let advice = "Node 20 and npm are needed by these tests: install them by hand";
+    apt::ensure_installed(workspace, &["node", "npm"], "nodejs npm", advice)?;
+    Program::new("npm ci --no-audit --no-fund", &workspace.root.join(folder), INSTALL_LIMIT).run()
 }
 
 /// Whether a lock file pins addresses, which are one machine's and break on the next.

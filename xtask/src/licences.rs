@@ -1,6 +1,7 @@
 //! What we depend on: may we, from where, and how exactly. The list of licences is `deny.toml`'s.
 
 use crate::spdx;
+use crate::vendored;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{MetadataCommand, Package};
@@ -23,13 +24,18 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let mut faults: Vec<String> =
         packages.iter().flat_map(|package| package.faults(&allowed)).collect();
     faults.extend(unused(&packages, &allowed));
+    let (vendored, files) = vendored::check(workspace, &allowed)?;
+    faults.extend(vendored);
     for fault in &faults {
         println!("{fault}");
     }
     if !faults.is_empty() {
         bail!("{} faults in what we depend on", faults.len());
     }
-    println!("{} packages: licences and sources are in order", packages.len());
+    println!(
+        "{} packages, {files} files of others: licences and sources are in order",
+        packages.len()
+    );
     Ok(())
 }
 

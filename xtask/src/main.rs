@@ -13,8 +13,10 @@ mod instructions;
 mod licences;
 mod no_std;
 mod program;
+mod report;
 mod spdx;
 mod tidy;
+mod vendored;
 mod workspace;
 
 use clap::{Parser, Subcommand};
@@ -60,6 +62,8 @@ enum Habit {
         #[arg(long)]
         self_test: bool,
     },
+    /// The simulator's HTML report in a real browser.
+    Report,
     /// Import arrows, lengths, labels and words.
     Tidy,
 }
@@ -76,6 +80,7 @@ fn main() -> ExitCode {
         Habit::Instructions(options) => instructions::run(&workspace, &options),
         Habit::Licences => licences::run(&workspace),
         Habit::NoStd { self_test } => no_std::run(&workspace, self_test),
+        Habit::Report => report::run(&workspace),
         Habit::Tidy => tidy::run(&workspace),
     });
     match outcome {

@@ -1,6 +1,7 @@
 //! `replay`: a tape as it was, or under other limits.
 
-use super::tapes::{self, BAD_INPUT, code, verdict};
+use super::BAD_INPUT;
+use super::tapes::{self, code, verdict};
 use serde_json::json;
 use sluicegate_core::{Tally, Tape};
 use sluicegate_sim::amount::{Nanos, Unit};

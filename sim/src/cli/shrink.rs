@@ -1,6 +1,7 @@
 //! `shrink`: the smallest tape that the same judge convicts.
 
-use super::tapes::{self, BAD_INPUT, Watch, code, verdict};
+use super::BAD_INPUT;
+use super::tapes::{self, Watch, code, verdict};
 use serde_json::json;
 use sluicegate_core::{Limits, limits};
 use sluicegate_sim::script::Script;

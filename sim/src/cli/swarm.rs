@@ -1,6 +1,7 @@
 //! `swarm`: random worlds until time is up or a judge convicts.
 
-use super::tapes::{self, BAD_INPUT, Watch, bar, code, verdict};
+use super::BAD_INPUT;
+use super::tapes::{self, Watch, bar, code, verdict};
 use serde_json::json;
 use sluicegate_sim::swarm::{self, Bounds, Campaign, Convicted, MARKS};
 use std::num::NonZero;

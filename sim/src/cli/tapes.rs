@@ -13,9 +13,6 @@ const MOST_BYTES: u64 = 1 << 30;
 /// What is quicker needs no line.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The exit code for files, keys and values that cannot be used.
-pub(crate) const BAD_INPUT: u8 = 2;
-
 /// The bytes of a tape.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     let no = |error| format!("cannot read {}: {error}; name a tape", path.display());

@@ -22,6 +22,22 @@ pub mod stuck;
 pub use jury::Jury;
 use std::fmt;
 
+/// Every judge and what it promises, in alphabetical order.
+pub const ALL: &[(&str, &str)] = &[
+    ("conservation", "the books add up and say what the peers saw"),
+    ("fairness", "tenants get shares of the work by their weights"),
+    ("framing", "every stream is whole frames and at most one begun"),
+    ("freshness", "the newest record of a topic survives"),
+    ("hysteresis", "memory bands do not flap"),
+    ("isolation", "peers that read nothing change nobody else's trace"),
+    ("lossless", "under `block` nothing is lost, and pressure travels in order"),
+    ("memory", "queues, leases and idle shards hold what they may"),
+    ("order", "sequences increase, and what is missing was announced before"),
+    ("permits", "permits come back, and every acked publish has one answer"),
+    ("shutdown", "a shard that shuts down takes nothing new and ends in time"),
+    ("stuck", "no work waits that nothing will wake"),
+];
+
 /// What kind of promise was broken; it decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -79,5 +95,39 @@ impl fmt::Display for Conviction {
             writeln!(f, "  {event}")?;
         }
         write!(f, "replay: {}", self.command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ALL;
+    use std::path::Path;
+
+    /// The names in the sources, so that a new judge cannot be left out.
+    #[test]
+    fn the_table_names_every_judge() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut folders = vec![root];
+        let mut found = std::collections::BTreeSet::new();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let is_judge = path.components().any(|part| part.as_os_str() == "judge");
+                let text = std::fs::read_to_string(&path).unwrap();
+                for line in text.lines().map(str::trim) {
+                    let outside = line.split_once("judge: \"");
+                    let inside = line.split_once("NAME: &str = \"").filter(|_| is_judge);
+                    let name = outside.or(inside).map(|parts| parts.1);
+                    let name = name.filter(|name| name.starts_with(char::is_lowercase));
+                    found.extend(name.and_then(|n| n.split_once('"')).map(|n| n.0.to_owned()));
+                }
+            }
+        }
+        let names: Vec<&str> = ALL.iter().map(|(name, _)| *name).collect();
+        assert_eq!(Vec::from_iter(found), names);
     }
 }

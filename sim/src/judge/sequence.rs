@@ -139,7 +139,7 @@ impl Sequence {
             return bad(format!("a gap of {records} records in {first}..={last} makes no sense"));
         }
         let placed = std::mem::take(&mut reader.is_placed);
-        if placed && reader.at == Some(gap.last + 1) {
+        if placed && reader.at.is_some_and(|at| gap.first < at && at <= gap.last + 1) {
             reader.at = Some(gap.first);
         }
         if reader.at.is_some_and(|at| gap.first < at) {

@@ -312,8 +312,11 @@ impl Story {
     /// The command that runs exactly this again.
     pub fn command(&self) -> String {
         let Self { file, seed, variant, .. } = self;
-        let only = if variant.is_empty() { String::new() } else { format!(" --variant {variant}") };
-        format!("sluicegate-sim run {file} --seed {seed}{only}")
+        let mut command = format!("sluicegate-sim run {} --seed {seed}", quoted(file));
+        if !variant.is_empty() {
+            command += &format!(" --variant {}", quoted(variant));
+        }
+        command
     }
 
     /// The same story without the subscribers that ever stall.
@@ -335,6 +338,15 @@ pub(crate) fn members(name: &str, count: u32) -> Vec<String> {
         return vec![name.to_owned()];
     }
     (1..=count).map(|number| format!("{name}-{number}")).collect()
+}
+
+/// A word as a shell takes it: quoted when a shell would read more into it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 /// Reads a scenario: its stories, one per variant. `file` names it in errors.

@@ -229,3 +229,11 @@ fn control_characters_are_refused_and_not_shown() {
     assert!(!raw.contains('\u{1b}') && raw.contains("\\u{1b}[31m"), "{raw}");
     read("story.toml", &BASE.replacen("\"a\"", "\"a\\n\\tb\"", 1)).expect("a paragraph may break");
 }
+
+#[test]
+fn the_command_that_repeats_a_story_is_one_for_a_shell() {
+    let text = "title = 't'\nabout = 'a'\nduration = '1s'\n[[variant]]\nname = \"it's a b\"";
+    let story = read("my files/a.toml", text).unwrap().remove(0);
+    let due = r"sluicegate-sim run 'my files/a.toml' --seed 0 --variant 'it'\''s a b'";
+    assert_eq!(story.command(), due);
+}

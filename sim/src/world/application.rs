@@ -45,6 +45,7 @@ impl World<'_> {
             Answer::Dropped(why) => self.put(Fact::Overrun(subscriber, publish(item), why))?,
             Answer::Queued => {}
         }
+        self.note_inbox(subscriber);
         self.start_taking(subscriber);
         Ok(true)
     }
@@ -71,6 +72,7 @@ impl World<'_> {
             let row = &mut self.rows[group];
             row.taken += u64::from(item.records);
             row.latency.add(now - item.at);
+            self.watching.latency(group, now - item.at);
             self.put(Fact::Took(subscriber, publish(&item)))?;
             if resume {
                 self.read_on(sink)?;

@@ -81,6 +81,7 @@ impl World<'_> {
         if let Some(arrival) = link.send(made, self.now) {
             self.calendar.enter(arrival, Event::Arrive(publisher, came));
         }
+        self.note_publisher(publisher);
         Ok(())
     }
 
@@ -125,6 +126,7 @@ impl World<'_> {
                 self.put(Fact::Full(Stop::Queue, publisher))?;
             }
         }
+        self.note_publisher(publisher);
         self.clients.ready.push_back(publisher);
         Ok(())
     }

@@ -28,6 +28,7 @@ impl World<'_> {
         self.peaks.held = self.peaks.held.max(broker.held());
         self.peaks.queued = self.peaks.queued.max(queued.into());
         self.peaks.parked = self.peaks.parked.max(parked.into());
+        self.watching.note(at(shard), broker);
     }
 
     /// Notes a change of a shard's band or factor.
@@ -386,6 +387,7 @@ impl World<'_> {
         let inboxes = self.subscribers.iter().filter_map(|sub| sub.inbox.as_ref());
         let taken = inboxes.clone().all(|reader| reader.inbox.is_empty());
         let drained = left.is_nothing() && self.in_clients() == 0 && self.is_mesh_empty() && taken;
+        let watched = self.watched();
         let rows = self.rows();
         let report = Report {
             name: self.story.name(),
@@ -404,6 +406,7 @@ impl World<'_> {
             drained,
             tape: self.log.tape().to_string(),
             facts: self.log.facts(),
+            watched,
         };
         super::Ran { report, conviction, traces }
     }

@@ -85,6 +85,7 @@ impl World<'_> {
                 all += 1;
             }
             *full = parcels.len() >= room;
+            self.watching.raise(|tops| &mut tops.mesh, parcels.len() as u64);
             self.expect_parcels(ring);
             if self.rings[ring].parcels.front().is_some_and(|(arrival, _)| *arrival <= self.now) {
                 self.wake(to);

@@ -77,6 +77,7 @@ impl World<'_> {
         }
         this.broker.sent(offer, took);
         let reader = sink.name();
+        self.note_transport(number);
         self.put(Fact::Wrote(reader, offer.bytes, took))?;
         if offered != offer.bytes || offered == 0 {
             return Err(framing(format!("an offer of {} bytes had {offered}", offer.bytes)));
@@ -133,6 +134,7 @@ impl World<'_> {
         row.received += u64::from(item.records);
         if subscriber.inbox.is_none() {
             row.latency.add(now - item.at);
+            self.watching.latency(subscriber.group, now - item.at);
         }
         if let Some(traces) = &mut self.traces {
             traces[at(reader)].push((now, item.publisher, item.number));

@@ -1,0 +1,179 @@
+//! `run`: stories, on every core, printed in the order in which they were named.
+
+use super::bar::Bar;
+use super::{BAD_INPUT, jobs, only};
+use serde_json::json;
+use sluicegate_sim::Outcome;
+use sluicegate_sim::batch::{self, Ended, Job, Listener, Progress, Run};
+use sluicegate_sim::page;
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// What `run` is told.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Scenario files, or folders of them (every *.toml in it, in order of name).
+    #[arg(required = true, value_name = "FILE|DIR")]
+    paths: Vec<PathBuf>,
+    /// Seed of everything random, instead of the scenario's; a range runs each story with all.
+    #[arg(long, value_name = "N|N..M")]
+    seed: Option<Seeds>,
+    /// Run only the variant of this name.
+    #[arg(long, value_name = "NAME")]
+    variant: Option<String>,
+    /// Print one JSON document per line and story instead of tables.
+    #[arg(long)]
+    json: bool,
+    /// Write a report with pictures: one HTML file that needs nothing else.
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+    /// How many stories run at the same time; one per core if it is not given.
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZero<usize>>,
+}
+
+/// `7`, or `1..8`: both ends belong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seeds {
+    first: u64,
+    last: u64,
+}
+
+/// The most seeds in one call.
+const MOST_SEEDS: u64 = 100_000;
+
+impl FromStr for Seeds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (first, last) = text.split_once("..").unwrap_or((text, text));
+        let number = |text: &str| text.trim().parse().ok();
+        let seeds = number(first).zip(number(last)).map(|(first, last)| Self { first, last });
+        seeds
+            .filter(|seeds| seeds.first <= seeds.last && seeds.last - seeds.first < MOST_SEEDS)
+            .ok_or_else(|| format!("a seed is a number, or a range of at most {MOST_SEEDS}: 1..8"))
+    }
+}
+
+/// Runs what was asked for. The greatest exit code.
+pub(crate) fn run(options: &Options) -> u8 {
+    let jobs = match asked(options) {
+        Ok(jobs) => jobs,
+        Err(message) => {
+            eprintln!("error: {message}");
+            return BAD_INPUT;
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = options.jobs.map_or(threads, NonZero::get);
+    let keep = options.report.is_some();
+    let mut printer = Printer { json: options.json, bar: Bar::new(), code: 0, keep, kept: vec![] };
+    batch::run(jobs, threads, keep, &mut printer);
+    printer.bar.clear();
+    let Some(file) = &options.report else { return printer.code };
+    match std::fs::write(file, page::page(&printer.kept)) {
+        Ok(()) => {
+            eprintln!("report: {}", file.display());
+            printer.code
+        }
+        Err(error) => {
+            eprintln!("error: cannot write {}: {error}", file.display());
+            printer.code.max(BAD_INPUT)
+        }
+    }
+}
+
+fn asked(options: &Options) -> Result<Vec<Job>, String> {
+    let mut jobs = jobs(&options.paths)?;
+    if let Some(variant) = &options.variant {
+        only(&mut jobs, variant)?;
+    }
+    let Some(Seeds { first, last }) = options.seed else { return Ok(jobs) };
+    let seeded = jobs.iter().flat_map(|job| {
+        (first..=last).map(|seed| {
+            let mut job = job.clone();
+            job.story.seed = seed;
+            job
+        })
+    });
+    Ok(seeded.collect())
+}
+
+/// Prints each run as it comes.
+struct Printer {
+    json: bool,
+    bar: Bar,
+    code: u8,
+    /// A report will be written.
+    keep: bool,
+    kept: Vec<Run>,
+}
+
+impl Listener for Printer {
+    fn ended(&mut self, run: Run) {
+        self.bar.clear();
+        self.code = self.code.max(run.code());
+        if self.json {
+            println!("{}", document(&run));
+        } else if let Ended::Ran(outcome) = &run.ended {
+            print(outcome, run.wall);
+        }
+        tell_failure(&run);
+        if self.keep {
+            self.kept.push(run);
+        }
+    }
+
+    fn pulse(&mut self, progress: Progress) {
+        self.bar.draw(progress);
+    }
+}
+
+fn print(outcome: &Outcome, wall: u64) {
+    println!("{outcome}");
+    let delivered = outcome.report.books.delivered.records;
+    let rate = u128::from(delivered) * 1_000_000_000 / u128::from(wall.max(1));
+    let name = &outcome.report.name;
+    eprintln!("{name}: {delivered} deliveries in {} ms, {rate} per second", wall / 1_000_000);
+}
+
+/// Says what failed and the one command that shows it again.
+fn tell_failure(run: &Run) {
+    let (name, command) = (run.job.story.name(), run.job.story.command());
+    match &run.ended {
+        Ended::Ran(_) if run.code() == 0 => {}
+        Ended::Ran(_) => eprintln!("{name} failed; repeat: {command}"),
+        Ended::Refused(message) => eprintln!("error: {}: {message}", run.job.story.file),
+        Ended::Crashed(message) => eprintln!("{name} crashed: {message}; repeat: {command}"),
+    }
+}
+
+fn document(run: &Run) -> serde_json::Value {
+    let mut document = match &run.ended {
+        Ended::Ran(outcome) => outcome.json(run.wall),
+        Ended::Crashed(what) | Ended::Refused(what) => {
+            json!({ "name": run.job.story.name(), "seed": run.job.story.seed, "failure": what })
+        }
+    };
+    document["exit"] = json!(run.code());
+    document["command"] = json!(run.job.story.command());
+    document
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_is_a_number_or_a_range() {
+        let seeds = |text: &str| text.parse::<Seeds>().ok().map(|s| (s.first, s.last));
+        assert_eq!(seeds("7"), Some((7, 7)));
+        assert_eq!(seeds("1..8"), Some((1, 8)));
+        assert_eq!(seeds("0..99999"), Some((0, 99_999)));
+        assert_eq!(seeds("18446744073709551615"), Some((u64::MAX, u64::MAX)));
+        for text in ["", "x", "8..1", "-1", "1..", "0..100000", "0..18446744073709551615"] {
+            assert_eq!(seeds(text), None, "{text}");
+        }
+    }
+}
