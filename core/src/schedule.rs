@@ -112,7 +112,7 @@ impl Lane {
         let job = self.jobs.front().filter(|_| free(Hold::Block as u8 | Hold::Credit as u8));
         let batch = self.batches.front().filter(|_| free(Hold::Block as u8));
         let batch = batch.filter(|_| self.batch_next || job.is_none());
-        batch.map(|index| (index, true)).or(job.map(|index| (index, false)))
+        batch.map(|index| (index, true)).or_else(|| job.map(|index| (index, false)))
     }
 }
 

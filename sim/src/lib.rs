@@ -114,6 +114,8 @@ pub struct Watch {
     pub series: bool,
     /// Told the virtual time as the run goes on, in nanoseconds.
     pub clock: Option<Arc<AtomicU64>>,
+    /// Every input of every shard. The run is the same with it.
+    pub tape: bool,
 }
 
 /// Runs a story; twice when it asks for isolation.
@@ -121,6 +123,13 @@ pub struct Watch {
 /// Errors: what the broker refused while the world was built, as text.
 pub fn run(story: &Story) -> Result<Outcome, String> {
     watch(story, Watch::default())
+}
+
+/// Runs a story once and writes its tape.
+///
+/// Errors: what the broker refused while the world was built, as text.
+pub fn record(story: &Story) -> Result<Vec<u8>, String> {
+    world::run(story, false, Watch { tape: true, ..Watch::default() }).map(|ran| ran.tape)
 }
 
 /// Runs a story as [`run`] does, and watches it.

@@ -140,7 +140,7 @@ pub fn replay(tape: &Tape<'_>) -> Result<Replayed, Damage> {
                 Item::Mark { shard, fingerprint } => {
                     marks += 1;
                     if deck.broker(shard).fingerprint() != fingerprint {
-                        differs = differs.or(Some(deck.played()));
+                        differs = differs.or_else(|| Some(deck.played()));
                     }
                 }
             }

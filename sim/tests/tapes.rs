@@ -22,7 +22,7 @@ fn errors(output: &Output) -> String {
 /// A folder of its own for each test.
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::create_dir_all(&folder).expect("a folder can be made");
     folder
 }
 
@@ -38,7 +38,7 @@ fn script() -> Script {
 
 fn write(folder: &Path, script: &Script) -> String {
     let path = folder.join("world.tape");
-    std::fs::write(&path, script.play(true).tape).unwrap();
+    std::fs::write(&path, script.play(true).tape).expect("a tape can be written");
     path.display().to_string()
 }
 

@@ -62,7 +62,8 @@ impl FromStr for Time {
 pub(crate) fn run(options: &Options) -> u8 {
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     let threads = options.jobs.map_or(threads, NonZero::get);
-    let runs = options.runs.unwrap_or(if options.time.is_some() { u64::MAX } else { 1_000 });
+    let usual = if options.time.is_some() { u64::MAX } else { 1_000 };
+    let runs = options.runs.unwrap_or(usual);
     let bounds = Bounds { seed: options.seed, runs, threads };
     let limit = options.time.map(|time| time.0);
     let mut watch = Watch::new();

@@ -2,10 +2,12 @@
 //! how far it is.
 
 use sluicegate_core::{Limits, Tape};
+use sluicegate_sim::batch::{Ended, Run};
 use sluicegate_sim::judge::{Conviction, Kind};
+use sluicegate_sim::record;
 use std::fs::File;
 use std::io::{IsTerminal, Read, Write, stderr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The largest tape that is read.
@@ -32,6 +34,24 @@ pub(crate) fn open<'a>(path: &Path, bytes: &'a [u8]) -> Result<Tape<'a>, String>
 
 pub(crate) fn write(path: &Path, tape: &[u8]) -> Result<(), String> {
     std::fs::write(path, tape).map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+/// Writes the tape of a story that ran: when it was asked for, or when a judge convicted it.
+pub(crate) fn keep(run: &Run, asked: Option<&Path>) -> Result<(), String> {
+    let Ended::Ran(outcome) = &run.ended else { return Ok(()) };
+    let story = &run.job.story;
+    let path = match (asked, &outcome.conviction) {
+        (Some(path), _) => path.to_owned(),
+        (None, Some(_)) => {
+            let letters = |c: char| if c.is_alphanumeric() { c } else { '-' };
+            let name: String = story.name().chars().map(letters).collect();
+            PathBuf::from(format!("{}-{}.tape", name.trim_end_matches('-'), story.seed))
+        }
+        (None, None) => return Ok(()),
+    };
+    write(&path, &record(story)?)?;
+    eprintln!("tape: sluicegate-sim replay {}", path.display());
+    Ok(())
 }
 
 /// Sets limits as `--set` names them: `key=value`, the value with a unit or without.

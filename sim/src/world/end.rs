@@ -388,6 +388,7 @@ impl World<'_> {
         let taken = inboxes.clone().all(|reader| reader.inbox.is_empty());
         let drained = left.is_nothing() && self.in_clients() == 0 && self.is_mesh_empty() && taken;
         let watched = self.watched();
+        let tape = self.take_tape();
         let rows = self.rows();
         let report = Report {
             name: self.story.name(),
@@ -408,7 +409,7 @@ impl World<'_> {
             facts: self.log.facts(),
             watched,
         };
-        super::Ran { report, conviction, traces }
+        super::Ran { report, conviction, traces, tape }
     }
 
     /// The rows of the subscribers' groups, with those that are still there.
