@@ -1,9 +1,10 @@
-//! Random tapes: plans drawn by proptest, and what they mean on shards as they are then.
+//! Random tapes and random stories, drawn by proptest: swarm and the tests share these strategies.
 //!
 //! A plan is plain numbers, so that proptest can shrink it; swarm draws its plans from the same
 //! strategies by a seed. Dealing a plan plays it with every judge and writes it as a script.
 
 mod deal;
+pub mod tale;
 
 use crate::script::{Played, Script};
 use proptest::prelude::*;
@@ -84,15 +85,20 @@ faults! {
 
 /// A plan drawn by a seed: the same on every machine.
 pub fn plan(seed: u64) -> Plan {
+    drawn(&plans(), seed)
+}
+
+/// What a strategy gives for a seed.
+fn drawn<S: Strategy>(strategy: &S, seed: u64) -> S::Value {
     let mut bytes = [0; 32];
     for (at, word) in bytes.chunks_mut(8).zip(1_u64..) {
         at.copy_from_slice(&(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word).to_le_bytes());
     }
-    let config =
-        Config { rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() };
-    let mut runner =
-        TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-    plans().new_tree(&mut runner).expect("no strategy here refuses").current()
+    let rng_seed = RngSeed::Fixed(seed);
+    let config = Config { rng_seed, failure_persistence: None, ..Config::default() };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    strategy.new_tree(&mut runner).expect("no strategy here refuses").current()
 }
 
 /// Any plan.

@@ -3,14 +3,16 @@
 
 use crate::deck::Reached;
 use crate::dice;
-use crate::judge::Conviction;
-use crate::script::Script;
+use crate::judge::{Conviction, Finding, Kind as Promise};
+use crate::script::{Script, caught};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 /// How often one who waits is told how far the campaign is.
 const PULSE: Duration = Duration::from_millis(100);
+/// One world of so many is a story: it takes as long as many tapes.
+const STORY_EVERY: u64 = 20;
 /// Worlds after which a campaign must have come by everything.
 const MANY: u64 = 1_000;
 
@@ -32,8 +34,18 @@ struct World {
     hash: u64,
     inputs: u64,
     shards: u64,
+    is_story: bool,
     reached: Reached,
-    convicted: Option<(Conviction, Script)>,
+    convicted: Option<(Conviction, Case)>,
+}
+
+/// What was done in a world.
+#[derive(Clone, Debug)]
+pub enum Case {
+    /// A random story: the text of its file.
+    Story(String),
+    /// A random tape.
+    Tape(Script),
 }
 
 /// A world that was convicted.
@@ -44,7 +56,7 @@ pub struct Convicted {
     /// Of what.
     pub conviction: Conviction,
     /// What was done in it.
-    pub script: Script,
+    pub case: Case,
 }
 
 /// What a campaign came to.
@@ -52,6 +64,8 @@ pub struct Convicted {
 pub struct Campaign {
     /// Worlds played.
     pub worlds: u64,
+    /// Those of them that were random stories; the others were random tapes.
+    pub stories: u64,
     /// Those of them with several shards.
     pub sharded: u64,
     /// Inputs played.
@@ -138,14 +152,15 @@ impl Campaign {
 
     fn add(&mut self, world: World, seed: u64) {
         self.worlds += 1;
+        self.stories += u64::from(world.is_story);
         self.sharded += u64::from(world.shards > 1);
         self.inputs += world.inputs;
         self.reached.merge(&world.reached);
         self.hash ^= world.hash.rotate_left(u32::try_from(world.number % 64).unwrap_or(0));
-        if let Some((conviction, script)) = world.convicted {
+        if let Some((conviction, case)) = world.convicted {
             let seed = seed.wrapping_add(world.number);
             if self.convicted.as_ref().is_none_or(|known| seed < known.seed) {
-                self.convicted = Some(Convicted { seed, conviction, script });
+                self.convicted = Some(Convicted { seed, conviction, case });
             }
         }
     }
@@ -188,6 +203,9 @@ fn work(bounds: &Bounds, next: &AtomicU64, over: &AtomicBool, tell: &SyncSender<
 }
 
 fn world(seed: u64, number: u64) -> World {
+    if number % STORY_EVERY == STORY_EVERY - 1 {
+        return story(seed, number);
+    }
     let plan = dice::plan(seed.wrapping_add(number));
     let (script, played) = plan.deal();
     World {
@@ -195,9 +213,44 @@ fn world(seed: u64, number: u64) -> World {
         hash: played.hash.bits(),
         inputs: script.ops.len() as u64,
         shards: plan.limits.shards,
+        is_story: false,
         reached: played.reached,
-        convicted: played.conviction.map(|conviction| (conviction, script)),
+        convicted: played.conviction.map(|conviction| (conviction, Case::Tape(script))),
     }
+}
+
+fn story(seed: u64, number: u64) -> World {
+    let (text, story) = dice::tale::tale(seed.wrapping_add(number));
+    let shards = story.limits.shards;
+    let mut world = World {
+        number,
+        hash: 0,
+        inputs: 0,
+        shards,
+        is_story: true,
+        reached: Reached::default(),
+        convicted: None,
+    };
+    let convict = |judge, kind, what| Conviction {
+        finding: Finding { judge, kind, what, at: None },
+        at: 0,
+        events: Vec::new(),
+        command: String::new(),
+    };
+    let conviction = match caught(|| crate::run(&story)) {
+        Err(what) => Some(convict("crash", Promise::Safety, what)),
+        Ok(Err(what)) => Some(convict("world", Promise::Safety, what)),
+        Ok(Ok(outcome)) => {
+            world.hash = u64::from_str_radix(&outcome.report.tape, 16).unwrap_or(0);
+            world.inputs = outcome.report.facts;
+            world.reached.add_books(&outcome.report.books);
+            let unmet = outcome.unmet().next().map(ToString::to_string);
+            let unmet = unmet.map(|what| convict("drained", Promise::Liveness, what));
+            outcome.conviction.or(unmet)
+        }
+    };
+    world.convicted = conviction.map(|conviction| (conviction, Case::Story(text)));
+    world
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use super::BAD_INPUT;
 use super::tapes::{self, Watch, bar, code, verdict};
 use serde_json::json;
-use sluicegate_sim::swarm::{self, Bounds, Campaign, Convicted, MARKS};
+use sluicegate_sim::scenario;
+use sluicegate_sim::swarm::{self, Bounds, Campaign, Case, Convicted, MARKS};
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -93,10 +94,7 @@ fn line(campaign: &Campaign, elapsed: Duration, limit: Option<Duration>, runs: u
 fn report(options: &Options, campaign: &Campaign, elapsed: Duration) -> u8 {
     let missed = campaign.missed();
     let written = campaign.convicted.as_ref().map(|convicted| keep(options, convicted));
-    let command = match &written {
-        Some(Ok(path)) => format!("sluicegate-sim replay {}", path.display()),
-        Some(Err(_)) | None => String::new(),
-    };
+    let command = written.as_ref().and_then(|written| written.clone().ok()).unwrap_or_default();
     if options.json {
         println!("{}", document(campaign, &missed, &command, elapsed));
     } else if options.hash {
@@ -114,18 +112,35 @@ fn report(options: &Options, campaign: &Campaign, elapsed: Duration) -> u8 {
     }
 }
 
-/// Plays a convicted world once more and writes its tape.
-fn keep(options: &Options, convicted: &Convicted) -> Result<PathBuf, String> {
-    let named = PathBuf::from(format!("swarm-{}.tape", convicted.seed));
-    let path = options.tape.clone().unwrap_or(named);
-    let tape = convicted.script.play(true).tape;
-    tapes::write(&path, &tape).map(|()| path)
+/// Plays a convicted world once more and writes its tape, and the scenario if it was one. The
+/// command that shows it again.
+fn keep(options: &Options, convicted: &Convicted) -> Result<String, String> {
+    let Convicted { seed, .. } = convicted;
+    let tape = options.tape.clone().unwrap_or_else(|| format!("swarm-{seed}.tape").into());
+    match &convicted.case {
+        Case::Tape(script) => {
+            tapes::write(&tape, &script.play(true).tape)?;
+            Ok(format!("sluicegate-sim replay {}", tape.display()))
+        }
+        Case::Story(text) => {
+            let file = tape.with_extension("toml");
+            tapes::write(&file, text.as_bytes())?;
+            let name = file.display().to_string();
+            let stories = scenario::read(&name, text).map_err(|error| error.to_string())?;
+            let recorded = stories.first().map(tapes::recorded).transpose()?;
+            tapes::write(&tape, &recorded.unwrap_or_default())?;
+            Ok(format!("sluicegate-sim run {name}"))
+        }
+    }
 }
 
 fn print(campaign: &Campaign, missed: &[&str], command: &str, elapsed: Duration) {
-    let Campaign { worlds, sharded, inputs, reached, .. } = campaign;
+    let Campaign { worlds, stories, sharded, inputs, reached, .. } = campaign;
     let seconds = elapsed.as_secs_f64();
-    println!("{worlds} worlds, {sharded} of them with several shards; {inputs} inputs");
+    println!(
+        "{worlds} worlds, {sharded} of them with several shards, {stories} of them stories; \
+         {inputs} inputs"
+    );
     for (what, times) in &reached.0 {
         let mark = if MARKS.contains(&what.as_str()) { ' ' } else { '+' };
         println!("{times:>12} {mark} {what}");
@@ -138,7 +153,9 @@ fn print(campaign: &Campaign, missed: &[&str], command: &str, elapsed: Duration)
             let mut conviction = conviction.clone();
             command.clone_into(&mut conviction.command);
             println!("the world of seed {seed}: {conviction}");
-            println!("shrink: {}", command.replacen("replay", "shrink", 1));
+            if command.contains(" replay ") {
+                println!("shrink: {}", command.replacen(" replay ", " shrink ", 1));
+            }
         }
     }
 }
@@ -156,6 +173,7 @@ fn document(
     });
     json!({
         "worlds": campaign.worlds,
+        "stories": campaign.stories,
         "sharded": campaign.sharded,
         "inputs": campaign.inputs,
         "hash": format!("{:016x}", campaign.hash),

@@ -5,6 +5,7 @@ use sluicegate_core::{Limits, Tape};
 use sluicegate_sim::batch::{Ended, Run};
 use sluicegate_sim::judge::{Conviction, Kind};
 use sluicegate_sim::record;
+use sluicegate_sim::scenario::Story;
 use std::fs::File;
 use std::io::{IsTerminal, Read, Write, stderr};
 use std::path::{Path, PathBuf};
@@ -36,6 +37,12 @@ pub(crate) fn write(path: &Path, tape: &[u8]) -> Result<(), String> {
     std::fs::write(path, tape).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
+/// The tape of a story, as far as it goes.
+pub(crate) fn recorded(story: &Story) -> Result<Vec<u8>, String> {
+    std::panic::catch_unwind(|| record(story))
+        .unwrap_or_else(|_| Err("the core crashed while the tape was written".to_owned()))
+}
+
 /// Writes the tape of a story that ran: when it was asked for, or when a judge convicted it.
 pub(crate) fn keep(run: &Run, asked: Option<&Path>) -> Result<(), String> {
     let Ended::Ran(outcome) = &run.ended else { return Ok(()) };
@@ -49,7 +56,7 @@ pub(crate) fn keep(run: &Run, asked: Option<&Path>) -> Result<(), String> {
         }
         (None, None) => return Ok(()),
     };
-    write(&path, &record(story)?)?;
+    write(&path, &recorded(story)?)?;
     eprintln!("tape: sluicegate-sim replay {}", path.display());
     Ok(())
 }
