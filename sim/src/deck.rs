@@ -173,7 +173,7 @@ impl Deck {
         }
         self.hear(at, input, &outcome, &before)?;
         let told = outcome == Outcome::Effect(None);
-        self.shards[at].look(told, &mut self.reached)?;
+        self.shards[at].look(told, self.played, &mut self.reached)?;
         Ok(outcome)
     }
 

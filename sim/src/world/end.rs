@@ -146,7 +146,8 @@ impl World<'_> {
         for shard in &self.shards {
             for (number, (this, tenant)) in all.iter_mut().zip(&shard.tenants).enumerate() {
                 let Some(books) = shard.broker.tenant_books(*tenant) else { continue };
-                let per_batch = self.per_batch[number];
+                // Not judged when it is not known.
+                let per_batch = self.per_batch[number].max(1);
                 let batches = books.sequenced.records / per_batch;
                 let deliveries = books.expected.records / per_batch;
                 this.cost += fairness::cost(books.sequenced.bytes, batches, deliveries);
