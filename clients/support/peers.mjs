@@ -10,8 +10,9 @@ export const APP = { id: "1001", key: "app-key", secret: "app-secret" };
 const CONNECT_MS = 20_000;
 
 /** A pusher-js client of the server on `port`. It tries nothing but that server. */
-export function subscriber(port, key = APP.key) {
+export function subscriber(port, key = APP.key, authority = undefined) {
   return new PusherJs(key, {
+    channelAuthorization: { customHandler: (wish, done) => authorize(wish, done, authority) },
     cluster: "none",
     enabledTransports: ["ws"],
     forceTLS: false,
@@ -19,6 +20,36 @@ export function subscriber(port, key = APP.key) {
     httpPort: port,
     wsHost: "127.0.0.1",
     wsPort: port,
+  });
+}
+
+let members = 0;
+
+/** Somebody who was not there before. */
+function newMember() {
+  members += 1;
+  return { user_id: `user-${members}`, user_info: { number: members } };
+}
+
+/** What an app's own server answers: a token for whoever may subscribe. */
+function authorize({ socketId, channelName }, done, authority) {
+  try {
+    const member = channelName.startsWith("presence-") ? newMember() : undefined;
+    done(null, (authority ?? appServer()).authorizeChannel(socketId, channelName, member));
+  } catch (error) {
+    done(error, null);
+  }
+}
+
+/** The server SDK as an app's server uses it to sign. */
+export function appServer(secret = APP.secret) {
+  return new Pusher({
+    appId: APP.id,
+    encryptionMasterKeyBase64: Buffer.alloc(32, 7).toString("base64"),
+    host: "127.0.0.1",
+    key: APP.key,
+    secret,
+    useTLS: false,
   });
 }
 
@@ -44,6 +75,7 @@ export function publisher(port, { connections = 1, secret = APP.secret } = {}) {
   const sdk = new Pusher({
     agent,
     appId: APP.id,
+    encryptionMasterKeyBase64: Buffer.alloc(32, 7).toString("base64"),
     host: "127.0.0.1",
     key: APP.key,
     port: String(port),

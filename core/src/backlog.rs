@@ -189,4 +189,36 @@ mod tests {
             assert_eq!(View { policy: Policy::Block, ..at(159) }.decide(), Decision::Accept);
         }
     }
+
+    #[test]
+    fn bands_look_at_batches_too() {
+        let limit = Load { batches: 32, bytes: 1 << 40 };
+        for (band, fits, reason) in
+            [(Band::Pressure, 16, Reason::Pressure), (Band::Severe, 2, Reason::Severe)]
+        {
+            let at = |batches| View { limit, band, ..view(Policy::DropNew, batches, 20) };
+            assert_eq!(at(fits).decide(), Decision::Accept);
+            assert_eq!(at(fits + 1).decide(), Decision::Drop(Place::Memory, reason));
+        }
+    }
+
+    #[test]
+    fn the_narrower_limit_is_named() {
+        let narrowed = |policy, batches, bytes| {
+            let mut view = view(policy, 0, 0);
+            view.narrow(Load { batches, bytes });
+            (view.limit, view.place)
+        };
+        for (batches, bytes, place) in [
+            (LIMIT.batches, LIMIT.bytes, Place::Backlog),
+            (LIMIT.batches + 1, LIMIT.bytes + 1, Place::Backlog),
+            (LIMIT.batches - 1, LIMIT.bytes + 1, Place::Egress),
+            (LIMIT.batches + 1, LIMIT.bytes - 1, Place::Egress),
+        ] {
+            let limit = Load { batches: batches.min(LIMIT.batches), bytes: bytes.min(LIMIT.bytes) };
+            assert_eq!(narrowed(Policy::DropNew, batches, bytes), (limit, place));
+            let whole = (LIMIT, Place::Backlog);
+            assert_eq!(narrowed(Policy::Block, batches, bytes), whole, "never narrowed");
+        }
+    }
 }

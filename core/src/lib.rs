@@ -38,6 +38,8 @@ pub mod limits;
 pub mod list;
 mod memory;
 mod mesh;
+#[cfg(test)]
+mod model;
 mod names;
 mod notice;
 mod peers;

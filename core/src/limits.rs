@@ -163,7 +163,8 @@ limits! {
     pub_ingress_wait "0 or 1" 0, 1, 0;
         "Lets unacked publishes wait for room (`backpressure`) instead of being shed (`drop`)."
     pub_queue_depth "jobs" 1, 1 << 16, 64;
-        "Publish jobs a tenant may always have queued, as far as the tenants with work leave room."
+        "Publish jobs a tenant may always have queued, and never more than an equal share of \
+         `pub_queue_total` between the tenants with work."
     pub_queue_total "jobs" 1, 1 << 16, 256;
         "Publish jobs queued in the shard, over all tenants."
     pub_tenant_inflight_bytes "bytes" KIB, 1 << 40, 64 * MIB;
@@ -290,6 +291,12 @@ mod tests {
             "`pub_conn_inflight_bytes` is 2048, but `max_frame_bytes` needs it to be at least \
              16842752"
         );
+        limits = Limits { codel_target_ms: 100, ..Limits::default() };
+        assert_eq!(
+            limits.check().unwrap_err().to_string(),
+            "`codel_interval_ms` is 100, but `codel_target_ms` needs it to be at least 101"
+        );
+        assert_eq!((limits.get("codel_target_ms"), limits.get("nosuch")), (Some(100), None));
         limits.offer_batches = 0;
         assert_eq!(
             limits.check().unwrap_err().to_string(),

@@ -45,8 +45,7 @@ pub(crate) enum Origin {
 pub(crate) enum Hold {
     /// Somebody under `block` is at the limit.
     Block = 1,
-    /// The owner has enough of this shard's publishes. Batches that it sends still run: until they
-    /// have, it may have no credit for what it holds of this shard's.
+    /// The owner has enough of this shard's publishes; its batches go on.
     Credit = 2,
 }
 
@@ -93,11 +92,13 @@ impl Job {
 #[derive(Debug)]
 struct Lane {
     tenant: u32,
+    /// Publishes that get their numbers, or go to the owner of the topic.
     jobs: List<InLane>,
-    /// Batches that the topic's owner sent.
+    /// Batches that have their numbers from the owner. They do not wait for publishes that wait
+    /// for credit: the answers that bring the credit come after them.
     batches: List<InLane>,
-    /// When both have one that may run: the next is a batch.
-    batch_next: bool,
+    /// A batch ran last, so a publish is next.
+    batch_ran: bool,
     /// Queued and parked jobs.
     pending: u32,
     /// Why it may not run: bits of [`Hold`].
@@ -106,13 +107,18 @@ struct Lane {
 }
 
 impl Lane {
-    /// The job that runs next, and whether it is a batch of the owner.
+    /// The job that runs next, and whether it is a batch.
     fn next(&self) -> Option<(u32, bool)> {
-        let free = |holds: u8| self.held & holds == 0;
-        let job = self.jobs.front().filter(|_| free(Hold::Block as u8 | Hold::Credit as u8));
-        let batch = self.batches.front().filter(|_| free(Hold::Block as u8));
-        let batch = batch.filter(|_| self.batch_next || job.is_none());
-        batch.map(|index| (index, true)).or_else(|| job.map(|index| (index, false)))
+        if self.held & Hold::Block as u8 != 0 {
+            return None;
+        }
+        let job = self.jobs.front().filter(|_| self.held == 0);
+        let batch = self.batches.front();
+        match (job, batch) {
+            (Some(job), None) => Some((job, false)),
+            (Some(job), Some(_)) if self.batch_ran => Some((job, false)),
+            (_, batch) => batch.map(|batch| (batch, true)),
+        }
     }
 }
 
@@ -244,9 +250,16 @@ impl Schedule {
 
     /// Adds a topic; topics and lanes have the same indices.
     pub(crate) fn add_lane(&mut self, tenant: u32) -> u32 {
-        let (jobs, batches) = (List::default(), List::default());
-        let (batch_next, pending, held, link) = (true, 0, 0, Link::default());
-        self.lanes.insert(Lane { tenant, jobs, batches, batch_next, pending, held, link }).0
+        let lane = Lane {
+            tenant,
+            jobs: List::default(),
+            batches: List::default(),
+            batch_ran: false,
+            pending: 0,
+            held: 0,
+            link: Link::default(),
+        };
+        self.lanes.insert(lane).0
     }
 
     pub(crate) fn remove_lane(&mut self, topic: u32) {
@@ -437,7 +450,7 @@ impl Schedule {
 
     fn make_runnable(&mut self, topic: u32) {
         let lane = &self.lanes[topic];
-        if lane.link.is_linked() || lane.next().is_none() {
+        if lane.next().is_none() || lane.link.is_linked() {
             return;
         }
         let tenant = lane.tenant;
@@ -523,8 +536,8 @@ impl Schedule {
         let lane = &mut self.lanes[topic];
         let (index, is_batch) = lane.next().expect("a runnable lane has a job");
         let list = if is_batch { &mut lane.batches } else { &mut lane.jobs };
-        list.pop_front(&mut self.jobs);
-        lane.batch_next = !is_batch;
+        list.unlink(&mut self.jobs, index);
+        lane.batch_ran = is_batch;
         lane.pending -= 1;
         let line = &mut self.lines[tenant];
         if lane.next().is_none() {

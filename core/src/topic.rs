@@ -80,6 +80,9 @@ pub(crate) struct Topic {
     pub(crate) fetchers: u32,
     /// Elsewhere: subscriptions that wait for the owner's answer.
     pub(crate) pending: List<Behind>,
+    /// Elsewhere: where the topic was when its owner answered last. What was lost on the way is
+    /// older, also when nobody here has noticed it yet.
+    pub(crate) answered: u64,
     /// Elsewhere: bytes of the topic before `next`.
     pub(crate) passed: u64,
     /// Elsewhere: publishes on their way to the owner.
@@ -119,7 +122,7 @@ impl Timed<Retained> for Topic {
 }
 
 /// Bytes charged for a topic, its lane and its audience, besides its name.
-pub(crate) const TOPIC: u64 = 384;
+pub(crate) const TOPIC: u64 = 400;
 
 const _: () = assert!(size_of::<Topic>() as u64 <= TOPIC);
 
@@ -145,6 +148,7 @@ impl Topic {
             blockers: 0,
             fetchers: 0,
             pending: List::default(),
+            answered: 0,
             passed: 0,
             flying: Load::default(),
             owed: Load::default(),

@@ -237,3 +237,23 @@ pub enum Policy {
     /// `DropOld` with a limit of one batch.
     Latest,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shed::Band;
+    use alloc::collections::BTreeSet;
+
+    #[test]
+    fn every_name_is_one_word_and_is_there_once() {
+        let places = Place::ALL.map(Place::name);
+        let reasons = Reason::ALL.map(Reason::name);
+        let bands = Band::ALL.map(Band::name);
+        for names in [&places[..], &reasons, &bands] {
+            let different: BTreeSet<_> = names.iter().collect();
+            assert_eq!(different.len(), names.len(), "{names:?}");
+            let good = |c: char| c.is_ascii_lowercase() || c == '_';
+            assert!(names.iter().all(|name| !name.is_empty() && name.chars().all(good)));
+        }
+    }
+}

@@ -41,6 +41,10 @@ pub struct App {
     /// For people.
     #[serde(default)]
     pub name: String,
+    /// Whether subscribers of private channels may send each other events. Off unless asked for:
+    /// what they send, no server of yours has seen.
+    #[serde(default)]
+    pub client_events: bool,
 }
 
 impl App {
@@ -51,6 +55,7 @@ impl App {
             key: "app-key".to_owned(),
             secret: Secret::new("app-secret".to_owned()),
             name: "development".to_owned(),
+            client_events: true,
         }
     }
 }
@@ -61,6 +66,7 @@ pub struct Apps {
     list: Vec<(App, TenantId)>,
     by_id: BTreeMap<String, usize>,
     by_key: BTreeMap<String, usize>,
+    by_tenant: BTreeMap<u64, usize>,
 }
 
 impl Apps {
@@ -69,6 +75,7 @@ impl Apps {
         let index = self.list.len();
         self.by_id.insert(app.id.clone(), index);
         self.by_key.insert(app.key.clone(), index);
+        self.by_tenant.insert(tenant.to_bits(), index);
         self.list.push((app, tenant));
     }
 
@@ -80,6 +87,11 @@ impl Apps {
     /// The app that clients call `key`. Cost: O(log apps).
     pub fn by_key(&self, key: &str) -> Option<(&App, TenantId)> {
         self.by_key.get(key).map(|index| self.at(*index))
+    }
+
+    /// The app of a tenant. Cost: O(log apps).
+    pub fn by_tenant(&self, tenant: TenantId) -> Option<&App> {
+        self.by_tenant.get(&tenant.to_bits()).map(|index| self.at(*index).0)
     }
 
     fn at(&self, index: usize) -> (&App, TenantId) {
@@ -111,6 +123,8 @@ mod tests {
         apps.add(App::development(), tenant);
         assert_eq!(apps.by_id("1001").map(|found| found.1), Some(tenant));
         assert_eq!(apps.by_key("app-key").map(|found| found.1), Some(tenant));
+        assert_eq!(apps.by_tenant(tenant), Some(&App::development()));
+        assert_eq!(apps.by_tenant(TenantId::from_bits(4)), None);
         assert!(apps.by_id("app-key").is_none() && apps.by_key("1001").is_none());
         assert_eq!(apps.tenants(), [("1001", tenant)]);
     }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`apps`] | who may publish and connect: ids, keys, secrets |
 //! | [`config`] | flags and the configuration file |
+//! | [`roster`] | who is in which presence channel |
 //! | [`session`] | the protocol, as values: bytes in, calls of the core out; no socket, no clock |
 //! | [`shard`] | what the sessions of one loop share: the core, the apps, who owns which outlet |
 //! | [`worker`] | sockets, readiness, deadlines; the turn of the core |
@@ -12,6 +13,7 @@
 
 pub mod apps;
 pub mod config;
+pub mod roster;
 pub mod session;
 pub mod shard;
 pub mod start;

@@ -13,7 +13,9 @@
 
 mod auth;
 mod channel;
+mod client_event;
 mod http;
+mod presence;
 mod rest;
 mod websocket;
 
@@ -191,7 +193,7 @@ impl Session {
                 used
             }
             Step::Upgraded(used, link, socket) => {
-                self.leave_http(shard);
+                self.leave_mode(shard);
                 shard.broker.gone(self.link.conn);
                 self.link = link;
                 self.mode = Mode::WebSocket(socket);
@@ -241,8 +243,12 @@ impl Session {
             (Notice::Failed { why, .. }, Mode::Http(http)) => {
                 http.committed(shard, self.link, Some(why))
             }
+            (Notice::Shed { records, .. }, Mode::WebSocket(_)) => {
+                self.link.say(shard, &client_event::shed(records), Lane::First);
+                false
+            }
             // Pausing is the host's; gaps are not told to Pusher clients; sheds are for publishers
-            // that want no answer, which this protocol does not have.
+            // that want no answer, which only WebSocket clients are.
             _ => false,
         };
         if ended {
@@ -310,20 +316,22 @@ impl Session {
 
     /// The transport is gone.
     pub fn end(mut self, shard: &mut Shard) {
-        self.leave_http(shard);
+        self.leave_mode(shard);
         shard.broker.gone(self.link.conn);
     }
 
     /// The core was told to close the connection.
     fn begin_closing(&mut self, shard: &mut Shard) {
-        self.leave_http(shard);
+        self.leave_mode(shard);
         self.mode = Mode::Closing;
     }
 
-    /// Frees what only HTTP needs.
-    fn leave_http(&mut self, shard: &mut Shard) {
-        if let Mode::Http(http) = &mut self.mode {
-            http.leave(shard);
+    /// Frees what only this mode needs.
+    fn leave_mode(&mut self, shard: &mut Shard) {
+        match &mut self.mode {
+            Mode::Http(http) => http.leave(shard),
+            Mode::WebSocket(socket) => socket.leave(shard, self.link),
+            Mode::Closing | Mode::Lingering => {}
         }
     }
 

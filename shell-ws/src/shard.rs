@@ -1,6 +1,7 @@
 //! What all sessions of one event loop share.
 
 use crate::apps::{App, Apps};
+use crate::roster::Rosters;
 use sluicegate_core::{Broker, ConnId, Limits, OutletId, Pipe, Refusal, TenantId};
 use sluicegate_host::metrics::{self, Process};
 use std::fmt;
@@ -11,6 +12,8 @@ pub struct Shard {
     pub broker: Broker,
     /// The apps.
     pub apps: Apps,
+    /// Who is in which presence channel.
+    pub rosters: Rosters,
     /// The calendar's time at the start of the turn, for signatures that expire.
     pub unix_seconds: u64,
     /// From the end of a successful start to the beginning of the shutdown.
@@ -60,6 +63,7 @@ impl Shard {
         Ok(Self {
             broker,
             apps: table,
+            rosters: Rosters::default(),
             unix_seconds: 0,
             is_ready: false,
             process: Process::default(),

@@ -9,6 +9,7 @@
 //! levels, and nothing is kept. Reading recurses nowhere, so no nesting can exhaust the stack.
 
 mod outbound;
+mod presence;
 
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -22,6 +23,10 @@ use crate::json;
 pub use outbound::{
     client_event, client_event_frame, connection_established, error, event, event_frame, ping,
     pong, subscription_error, subscription_succeeded,
+};
+pub use presence::{
+    BadMember, MAX_USER_ID, MAX_USER_INFO, Member, member, member_added, member_removed,
+    presence_succeeded,
 };
 
 /// The deepest nesting of a message: beyond it readers of relayed data may overflow.

@@ -1,39 +1,69 @@
-//! The long forms of what must pass, for a night: every planted fault, swarm, every count, every
-//! mutant of core, and which lines no test reaches. Goes on after a failure and reports all at the
-//! end.
+//! The long forms of what must pass, for a night: every planted fault, swarm, every count, the
+//! models with many more operations, the mutants of core's decisions, and which lines of core no
+//! test reaches. Goes on after a failure and reports all at the end.
 
 use crate::clock::{Stopwatch, readable};
 use crate::program::Program;
 use crate::workspace::Workspace;
 use crate::{apt, convict, faults, instructions};
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(6 * 3_600);
+/// Where the tools leave their reports.
+const FOLDER: &str = "target/deep";
+/// How much more than in `ci` the tests against a model do, in percent.
+const MORE: &str = "1700";
+/// How much less they do where it is slow, and only the first times count: with every line counted,
+/// and for each of many mutants.
+const LESS: &str = "10";
+/// The least part of core's lines that its tests reach, in percent.
+const COVERED: u32 = 95;
 
-/// A cargo command that is not part of cargo.
-struct Tool {
-    name: &'static str,
-    /// How it is asked for its version.
-    program: &'static str,
-    install: &'static str,
-    line: &'static str,
+/// The files with core's decisions and books.
+const DECISIONS: &[&str] = &[
+    "core/src/admission.rs",
+    "core/src/backlog.rs",
+    "core/src/broker/fan_out.rs",
+    "core/src/broker/fan_run.rs",
+    "core/src/broker/mesh.rs",
+    "core/src/egress.rs",
+    "core/src/ledger.rs",
+    "core/src/mesh.rs",
+    "core/src/schedule.rs",
+    "core/src/schedule/parked.rs",
+    "core/src/shed.rs",
+];
+
+/// Which parts to run.
+#[derive(clap::Args)]
+pub(crate) struct Selection {
+    /// Run this part alone.
+    #[arg(long, value_name = "PART")]
+    only: Option<String>,
+    /// List the parts and run none.
+    #[arg(long)]
+    list: bool,
 }
 
-const TOOLS: &[Tool] = &[
-    Tool {
-        name: "mutants",
-        program: "cargo mutants",
-        install: "cargo install --locked cargo-mutants",
-        line: "cargo mutants --package sluicegate-core --no-shuffle --output target/deep",
+struct Part {
+    name: &'static str,
+    what: &'static str,
+    run: fn(&Workspace) -> Result<Outcome>,
+}
+
+const PARTS: &[Part] = &[
+    Part { name: "faults", what: "broken code is convicted by named tests", run: all_faults },
+    Part { name: "convict", what: "swarm finds planted faults within a minute", run: convicted },
+    Part { name: "swarm", what: "random worlds for half an hour", run: swarm },
+    Part { name: "instructions", what: "what each operation costs", run: count },
+    Part {
+        name: "models",
+        what: "core against its models, a million operations each",
+        run: models,
     },
-    Tool {
-        name: "coverage",
-        program: "cargo tarpaulin",
-        install: "cargo install --locked cargo-tarpaulin",
-        line: "cargo tarpaulin --packages sluicegate-core sluicegate-wire --skip-clean --out Lcov \
-               --output-dir target/deep",
-    },
+    Part { name: "coverage", what: "the lines of core that its tests reach", run: coverage },
+    Part { name: "mutants", what: "small changes of core's decisions", run: mutants },
 ];
 
 /// What became of one part.
@@ -45,24 +75,24 @@ enum Outcome {
     Missing(&'static str),
 }
 
-pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    std::fs::create_dir_all(workspace.root.join("target/deep"))?;
+pub(crate) fn run(workspace: &Workspace, selection: &Selection) -> Result<()> {
+    let parts = select(selection.only.as_deref())?;
+    if selection.list {
+        for part in parts {
+            println!("{:<12} {}", part.name, part.what);
+        }
+        return Ok(());
+    }
+    std::fs::create_dir_all(workspace.root.join(FOLDER))?;
     let mut report = Vec::new();
-    let mut part = |name, run: &dyn Fn() -> Result<Outcome>| {
-        println!("\n== {name}");
+    for part in parts {
+        println!("\n== {} ({})", part.name, part.what);
         let watch = Stopwatch::start();
-        let outcome = run().unwrap_or_else(|error| {
+        let outcome = (part.run)(workspace).unwrap_or_else(|error| {
             println!("error: {error:#}");
             Outcome::Failed
         });
-        report.push((name, outcome, watch.elapsed()));
-    };
-    part("faults", &|| faults::run(workspace, None).map(|()| Outcome::Passed));
-    part("convict", &|| convict::run(workspace, None).map(|()| Outcome::Passed));
-    part("swarm", &|| swarm(workspace).map(|()| Outcome::Passed));
-    part("instructions", &|| instructions::step(workspace).map(|()| Outcome::Passed));
-    for tool in TOOLS {
-        part(tool.name, &|| tool.run(workspace));
+        report.push((part.name, outcome, watch.elapsed()));
     }
     println!("\n{}", table(&report));
     let failed = report.iter().filter(|(_, outcome, _)| *outcome == Outcome::Failed).count();
@@ -70,22 +100,71 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Random worlds for half an hour, other ones than in CI.
-fn swarm(workspace: &Workspace) -> Result<()> {
-    let line = "cargo run --release --locked -p sluicegate-sim -- swarm --for 30m \
-                --seed 1000000000 --tape target/deep/swarm.tape";
-    Program::new(line, &workspace.root, LIMIT).run()
+fn select(only: Option<&str>) -> Result<&'static [Part]> {
+    let Some(only) = only else { return Ok(PARTS) };
+    let Some(at) = PARTS.iter().position(|part| part.name == only) else {
+        let names: Vec<_> = PARTS.iter().map(|part| part.name).collect();
+        bail!("no part is called `{only}`; the parts are {}", names.join(", "))
+    };
+    Ok(&PARTS[at..=at])
 }
 
-impl Tool {
-    fn run(&self, workspace: &Workspace) -> Result<Outcome> {
-        if !apt::answers(self.program) {
-            println!("`{}` is not installed: `{}`", self.program, self.install);
-            return Ok(Outcome::Missing(self.install));
-        }
-        Program::new(self.line, &workspace.root, LIMIT).run()?;
-        Ok(Outcome::Passed)
+fn all_faults(workspace: &Workspace) -> Result<Outcome> {
+    faults::run(workspace, None).map(|()| Outcome::Passed)
+}
+
+fn convicted(workspace: &Workspace) -> Result<Outcome> {
+    convict::run(workspace, None).map(|()| Outcome::Passed)
+}
+
+/// Other worlds than in CI.
+fn swarm(workspace: &Workspace) -> Result<Outcome> {
+    let line = format!(
+        "cargo run --release --locked -p sluicegate-sim -- swarm --for 30m --seed 1000000000 \
+         --tape {FOLDER}/swarm.tape"
+    );
+    Program::new(&line, &workspace.root, LIMIT).run()?;
+    Ok(Outcome::Passed)
+}
+
+fn count(workspace: &Workspace) -> Result<Outcome> {
+    instructions::step(workspace).map(|()| Outcome::Passed)
+}
+
+fn models(workspace: &Workspace) -> Result<Outcome> {
+    let line = "cargo test --package sluicegate-core --lib --locked -- --nocapture model \
+                all_calls_at_once any_numbers_are_inputs books_close nothing_is_lost";
+    let program = Program::new(line, &workspace.root, LIMIT);
+    program.env("SLUICEGATE_CASES_PERCENT", MORE).run()?;
+    Ok(Outcome::Passed)
+}
+
+fn coverage(workspace: &Workspace) -> Result<Outcome> {
+    if !apt::answers("cargo tarpaulin") {
+        return Ok(Outcome::Missing("cargo install --locked cargo-tarpaulin"));
     }
+    let line = format!(
+        "cargo tarpaulin --engine llvm --packages sluicegate-core --locked --skip-clean \
+         --timeout 3600 --out Lcov --output-dir {FOLDER} --target-dir {FOLDER}/coverage \
+         --include-files core/src/* --exclude-files */tests.rs */tests/* --fail-under {COVERED}"
+    );
+    let program = Program::new(&line, &workspace.root, LIMIT);
+    program.env("SLUICEGATE_CASES_PERCENT", LESS).run()?;
+    Ok(Outcome::Passed)
+}
+
+fn mutants(workspace: &Workspace) -> Result<Outcome> {
+    if !apt::answers("cargo mutants") {
+        return Ok(Outcome::Missing("cargo install --locked cargo-mutants"));
+    }
+    let files: String = DECISIONS.iter().map(|file| format!("--file {file} ")).collect();
+    let line = format!(
+        "cargo mutants --package sluicegate-core --no-shuffle --output {FOLDER} {files} \
+         --timeout 60 -- --lib"
+    );
+    let program = Program::new(&line, &workspace.root, LIMIT);
+    program.env("SLUICEGATE_CASES_PERCENT", LESS).env("PROPTEST_MAX_SHRINK_ITERS", "0").run()?;
+    Ok(Outcome::Passed)
 }
 
 fn table(report: &[(&str, Outcome, Duration)]) -> String {
@@ -116,5 +195,23 @@ mod tests {
         assert!(text.contains("\nfaults       passed            1.0s\n"), "{text}");
         assert!(text.contains("\ncoverage     FAILED            1.0s\n"), "{text}");
         assert!(text.ends_with("\nmutants      not installed     1.0s  cargo install x"), "{text}");
+    }
+
+    #[test]
+    fn one_part_runs_alone_and_an_unknown_one_is_answered_with_the_list() {
+        let alone: Vec<_> =
+            select(Some("coverage")).unwrap().iter().map(|part| part.name).collect();
+        assert_eq!(alone, ["coverage"]);
+        assert_eq!(select(None).unwrap().len(), PARTS.len());
+        let error = select(Some("mutant")).err().unwrap().to_string();
+        assert!(error.contains("`mutant`") && error.contains("coverage, mutants"), "{error}");
+    }
+
+    #[test]
+    fn the_files_whose_mutants_are_tried_are_there() {
+        let workspace = Workspace::find().unwrap();
+        for file in DECISIONS {
+            assert!(workspace.root.join(file).is_file(), "{file}");
+        }
     }
 }

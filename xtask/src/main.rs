@@ -44,8 +44,8 @@ enum Habit {
         #[arg(long)]
         only: Option<String>,
     },
-    /// What takes hours: faults, instructions, mutants and coverage. Goes on after a failure.
-    Deep,
+    /// What takes hours: faults, instructions, models, coverage, mutants. Goes on after a failure.
+    Deep(deep::Selection),
     /// Breaks a copy of the code on purpose and demands that named tests fail.
     Faults {
         /// Only the fault whose file has this stem.
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
         Habit::Ci(selection) => ci::run(&workspace, &selection),
         Habit::Clients => clients::run(&workspace),
         Habit::Convict { only } => convict::run(&workspace, only.as_deref()),
-        Habit::Deep => deep::run(&workspace),
+        Habit::Deep(selection) => deep::run(&workspace, &selection),
         Habit::Faults { only } => faults::run(&workspace, only.as_deref()),
         Habit::Instructions(options) => instructions::run(&workspace, &options),
         Habit::Licences => licences::run(&workspace),

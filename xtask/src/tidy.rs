@@ -5,6 +5,7 @@ mod crates;
 mod labels;
 mod map;
 mod modules;
+mod rules;
 mod shape;
 mod source;
 mod words;
@@ -59,7 +60,9 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         findings.extend(shape::check(source));
     }
     findings.extend(modules::check(&sources));
-    findings.extend(labels::check(&sources, &files));
+    let proofs = labels::proofs(&sources, &files);
+    findings.extend(labels::check(&sources, &proofs));
+    findings.extend(rules::check(workspace.read(rules::FILE).ok().as_deref(), &proofs));
     findings.sort();
     findings.dedup();
     for finding in &findings {

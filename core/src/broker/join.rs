@@ -6,7 +6,7 @@ use crate::lag::Load;
 use crate::notice::Notice;
 use crate::peers::{SUB, Stage, Sub};
 use crate::replay::Start;
-use crate::topic::Member;
+use crate::topic::{Member, Topic};
 use crate::verdict::{Place, Policy, Reason, Refusal};
 
 impl Broker {
@@ -65,7 +65,9 @@ impl Broker {
         } else if self.start_behind(index, wish.start) {
             self.note_behind(index);
         } else {
-            self.join_audience(index, self.topics[topic].next);
+            let Topic { next, answered, .. } = self.topics[topic];
+            let start = if wish.policy == Policy::Block { next.max(answered) } else { next };
+            self.join_audience(index, start);
             self.peers.note_due(index);
             self.wake(index);
         }

@@ -392,6 +392,7 @@ impl Broker {
         let topic = &mut self.topics[index];
         topic.asked = false;
         let was = core::mem::replace(&mut topic.member, Member::Joined);
+        topic.answered = head.map_or(0, |head| head.next);
         match head {
             // What was sent before may still wait for its fan-out: it has its own numbers.
             Ok(_) if was == Member::Joined => {}

@@ -8,14 +8,17 @@ mod corners;
 mod edges;
 mod endings;
 mod fairness;
+mod keys;
 mod lossless;
 mod promises;
 mod publishing;
 mod random;
 mod relief;
+mod rules;
 mod shards;
 mod shares;
 mod staleness;
+mod stalls;
 mod storm;
 mod tape;
 
@@ -64,6 +67,14 @@ impl Bench {
     pub(super) fn check(&self) {
         if let Err(broken) = self.broker.check() {
             panic!("{broken}");
+        }
+    }
+
+    /// Publishes `times` batches, one after the other, to peers of which each write takes `room`.
+    pub(super) fn flood(&mut self, (conn, topic): Source, size: usize, times: u32, room: u64) {
+        for _ in 0..times {
+            let _ = self.publish(conn, topic, size);
+            self.run(|_| room);
         }
     }
 
@@ -118,6 +129,19 @@ impl Bench {
         });
         gaps.collect()
     }
+}
+
+/// Who publishes, and where.
+type Source = (ConnId, TopicId);
+
+/// A source, a topic, and one subscriber.
+fn one_subscriber(limits: Limits, pipe: Pipe, policy: Policy) -> (Bench, Source, OutletId, SubId) {
+    let mut bench = Bench::new(limits);
+    let (source, _) = bench.peer(Pipe::Shared);
+    let (_, outlet) = bench.peer(pipe);
+    let topic = bench.topic("t");
+    let sub = bench.broker.subscribe(outlet, topic, Wish::policy(policy)).unwrap();
+    (bench, (source, topic), outlet, sub)
 }
 
 const ALL: u64 = u64::MAX;
@@ -336,6 +360,7 @@ fn a_wait_ends_at_its_deadline_and_with_its_source() {
     let _ = bench.publish(a, topic, 1);
     let Verdict::Parked(ticket) = bench.publish_as(b, topic, 1, Ack::Wait) else { panic!() };
     assert!(matches!(bench.publish(c, topic, 1), Verdict::Parked(_)));
+    assert_eq!(bench.broker.next_deadline(), Some(Instant::from_millis(2_000)));
     bench.wait(1_999);
     assert_eq!(bench.broker.jobs(), (1, 2));
     bench.wait(1);

@@ -235,8 +235,9 @@ impl Broker {
     }
 
     /// Queues control bytes: one whole frame, never dropped. When more than half of the reserve
-    /// is used, the connection is paused; a frame that finds no room in it condemns the
-    /// connection (a close notice follows), but one larger than the reserve goes alone.
+    /// is used, the connection is paused, and a frame that finds no room in it condemns the
+    /// connection (a close notice follows). Until then any frame goes, however large: answers to
+    /// the connection's own commands, which are not read while it is paused, cannot overflow.
     /// Cost: O(1).
     pub fn send(&mut self, outlet: OutletId, frame: Bytes, lane: Lane) -> Result<(), Refusal> {
         self.tape_send(outlet, frame.len() as u64, lane);
@@ -248,7 +249,8 @@ impl Broker {
         }
         let used = self.peers.outlets[index].write.control;
         let price = crate::memory::cost(frame.len() as u64, 0);
-        if used > 0 && used + price > self.limits.control_reserve_bytes {
+        let reserve = self.limits.control_reserve_bytes;
+        if used * 2 > reserve && used + price > reserve {
             let why = Refusal::never(Place::Egress, Reason::Limit);
             self.condemn(conn, why);
             return Err(why);

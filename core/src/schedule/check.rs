@@ -1,6 +1,6 @@
 //! Recounts jobs and lists, and compares. For checks and tests.
 
-use super::{Job, Line, Origin, Schedule};
+use super::{Hold, Job, Line, Origin, Schedule};
 use crate::lease::Permit;
 use crate::ledger::{Broken, same};
 
@@ -26,14 +26,14 @@ impl Schedule {
         let queued = u64::from(self.jobs.len()) - parked - remote;
         same("schedule: queued jobs", u64::from(self.queued), queued)?;
         for (topic, lane) in self.lanes.iter() {
-            let runnable = lane.next().is_some();
+            let publishes = lane.held == 0 && !lane.jobs.is_empty();
+            let batches = lane.held & Hold::Block as u8 == 0 && !lane.batches.is_empty();
+            let runnable = publishes || batches;
             same("schedule: lane in the rotation", lane.link.is_linked().into(), runnable.into())?;
-            let is_own = |job: &u32| self.jobs[*job].topic == topic;
-            let is_batch = |job: &u32| matches!(self.jobs[*job].origin, Origin::Batch { .. });
-            let jobs = lane.jobs.iter(&self.jobs).filter(|job| is_own(job) && !is_batch(job));
-            same("schedule: jobs of a lane", lane.jobs.len().into(), jobs.count() as u64)?;
-            let batches = lane.batches.iter(&self.jobs).filter(|job| is_own(job) && is_batch(job));
-            same("schedule: batches of a lane", lane.batches.len().into(), batches.count() as u64)?;
+            for list in [&lane.jobs, &lane.batches] {
+                let own = list.iter(&self.jobs).filter(|job| self.jobs[*job].topic == topic);
+                same("schedule: lane order", list.len().into(), own.count() as u64)?;
+            }
         }
         let mut present = 0;
         for (tenant, line) in self.lines.iter() {

@@ -1,6 +1,6 @@
 //! Jobs that came from other shards: they have no slot here, and nobody pushes them out.
 
-use super::{Job, Lane, Origin, Schedule};
+use super::{Job, Origin, Schedule};
 use alloc::vec::Vec;
 
 impl Schedule {
@@ -12,8 +12,8 @@ impl Schedule {
         self.lanes[topic].pending += 1;
         let is_batch = matches!(job.origin, Origin::Batch { .. });
         let index = self.jobs.insert(job).0;
-        let Lane { jobs, batches, .. } = &mut self.lanes[topic];
-        let list = if is_batch { batches } else { jobs };
+        let lane = &mut self.lanes[topic];
+        let list = if is_batch { &mut lane.batches } else { &mut lane.jobs };
         list.push_back(&mut self.jobs, index);
         self.make_runnable(topic);
     }
@@ -24,12 +24,12 @@ impl Schedule {
         let mut taken = Vec::new();
         for (topic, lane) in self.lanes.iter() {
             let jobs = lane.jobs.iter(&self.jobs).filter(|job| foreign(&self.jobs[*job]));
-            let batches = lane.batches.iter(&self.jobs);
-            taken.extend(jobs.chain(batches).map(|job| (topic, job)));
+            taken.extend(jobs.map(|job| (topic, job)));
+            taken.extend(lane.batches.iter(&self.jobs).map(|job| (topic, job)));
         }
         let take = |(topic, index): (u32, u32)| {
-            let is_batch = matches!(self.jobs[index].origin, Origin::Batch { .. });
             let lane = &mut self.lanes[topic];
+            let is_batch = matches!(self.jobs[index].origin, Origin::Batch { .. });
             let list = if is_batch { &mut lane.batches } else { &mut lane.jobs };
             list.unlink(&mut self.jobs, index);
             lane.pending -= 1;

@@ -141,3 +141,37 @@ fn a_parked_job_is_not_overtaken() {
     bed.schedule.check().unwrap();
     assert!(bed.schedule.room(0, 1).is_ok());
 }
+
+#[test]
+fn who_waits_for_a_held_topic_gains_nothing() {
+    let mut bed = Bed::new(&[1, 1]);
+    let (a, b) = (bed.schedule.add_lane(0), bed.schedule.add_lane(1));
+    bed.push(a, 1);
+    bed.push(a, 2);
+    (0..100).for_each(|_| bed.push(b, 3));
+    assert_eq!(bed.pick(), Some((a, 1)));
+    let credit = bed.schedule.deficit(0);
+    bed.schedule.hold(a, Hold::Block, true);
+    for _ in 0..99 {
+        assert_eq!(bed.pick(), Some((b, 3)), "it is passed over");
+    }
+    assert_eq!(bed.schedule.deficit(0), credit, "it keeps what it had");
+    bed.schedule.hold(a, Hold::Block, false);
+    let rest = [bed.pick(), bed.pick()];
+    assert!(rest.contains(&Some((a, 2))) && rest.contains(&Some((b, 3))));
+}
+
+#[test]
+fn what_ends_before_it_runs_costs_nothing() {
+    let mut bed = Bed::new(&[1]);
+    let a = bed.schedule.add_lane(0);
+    bed.push(a, 1_000);
+    bed.push(a, 1_000);
+    let _ = bed.pick();
+    let credit = bed.schedule.deficit(0);
+    bed.push(a, 60_000);
+    let newest = bed.schedule.newest(0).unwrap();
+    assert_eq!(bed.schedule.evict(newest).tally.bytes, 60_000);
+    assert_eq!(bed.schedule.deficit(0), credit);
+    bed.schedule.check().unwrap();
+}

@@ -92,14 +92,55 @@ pub(super) fn check(app: &App, request: Signed<'_>, now: u64) -> Result<(), Unau
         }
     }
     let text = rest::string_to_sign(request.method, request.path, request.query);
-    let mut mac = Hmac::<Sha256>::new_from_slice(app.secret.reveal().as_bytes())
-        .expect("a key of any length is taken");
-    mac.update(text.as_bytes());
-    mac.verify_slice(&decode::<32>(&signature)).map_err(|_| Unauthentic::Signature)?;
+    verify(app, &text, &signature).map_err(|()| Unauthentic::Signature)?;
     if given.abs_diff(now) >= WINDOW {
         return Err(Unauthentic::Expired { given, now });
     }
     Ok(())
+}
+
+/// Why a client may not subscribe to a private channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unauthorized {
+    /// There is no token.
+    Missing,
+    /// The token names another app's key.
+    Key,
+    /// The signature is of another text, or by another secret.
+    Signature,
+}
+
+impl fmt::Display for Unauthorized {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "auth: missing, send `key:signature` from your server",
+            Self::Key => "auth: not the key of this app",
+            Self::Signature => {
+                "auth: does not match; sign `socket_id:channel`, and `:channel_data` if you send \
+                 some, with the app's secret (HMAC-SHA256, hex)"
+            }
+        })
+    }
+}
+
+/// Checks the token of a client, `key:signature`, against the text that it must cover. Compared in
+/// constant time. Cost: O(bytes of the text).
+pub(super) fn check_token(app: &App, token: &str, text: &str) -> Result<(), Unauthorized> {
+    if token.is_empty() {
+        return Err(Unauthorized::Missing);
+    }
+    let (key, signature) = token.split_once(':').ok_or(Unauthorized::Signature)?;
+    if key != app.key {
+        return Err(Unauthorized::Key);
+    }
+    verify(app, text, signature).map_err(|()| Unauthorized::Signature)
+}
+
+fn verify(app: &App, text: &str, signature: &str) -> Result<(), ()> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(app.secret.reveal().as_bytes())
+        .expect("a key of any length is taken");
+    mac.update(text.as_bytes());
+    mac.verify_slice(&decode::<32>(signature)).map_err(|_| ())
 }
 
 fn find<'a>(query: &'a str, name: &str) -> Option<Cow<'a, str>> {
@@ -140,6 +181,7 @@ pub(super) mod tests {
             key: "278d425bdf160c739803".to_owned(),
             secret: Secret::new("7ad3773142a6692b25b8".to_owned()),
             name: String::new(),
+            client_events: false,
         }
     }
 
@@ -155,6 +197,38 @@ pub(super) mod tests {
     #[test]
     fn the_published_example_is_authentic() {
         assert_eq!(check(&app(), post(QUERY, BODY), NOW), Ok(()));
+    }
+
+    /// A client's token over a text, for tests.
+    pub(in crate::session) fn token(app: &App, text: &str) -> String {
+        let mut mac = Hmac::<Sha256>::new_from_slice(app.secret.reveal().as_bytes()).unwrap();
+        mac.update(text.as_bytes());
+        format!("{}:{}", app.key, hex::encode(mac.finalize().into_bytes()))
+    }
+
+    #[test]
+    fn the_published_tokens_are_authentic_and_no_other_is() {
+        let app = app();
+        let signature = "58df8b0c36d6982b82c3ecf6b4662e34fe8c25bba48f5369f135bf843651c3a4";
+        let text = "1234.1234:private-foobar";
+        let good = format!("{}:{signature}", app.key);
+        assert_eq!(check_token(&app, &good, text), Ok(()));
+        let data =
+            r#"1234.1234:presence-foobar:{"user_id":10,"user_info":{"name":"Mr. Channels"}}"#;
+        let with_data = "31935e7d86dba64c2a90aed31fdc61869f9b22ba9d8863bba239c03ca481bc80";
+        assert_eq!(check_token(&app, &format!("{}:{with_data}", app.key), data), Ok(()));
+        for (token, fault) in [
+            (String::new(), Unauthorized::Missing),
+            (signature.to_owned(), Unauthorized::Signature),
+            (format!("other:{signature}"), Unauthorized::Key),
+            (good.replace(":58", ":59"), Unauthorized::Signature),
+            (format!("{}:", app.key), Unauthorized::Signature),
+            (format!("{}:{with_data}", app.key), Unauthorized::Signature),
+        ] {
+            assert_eq!(check_token(&app, &token, text), Err(fault), "{token}");
+            assert!(fault.to_string().starts_with("auth: "));
+        }
+        assert!(check_token(&app, &good, "1234.1235:private-foobar").is_err());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Which channels are served: asked for each that a client subscribes to or a publisher names.
 
-use sluicegate_wire::pusher::{self, BadName, Kind, MAX_CHANNEL};
+use sluicegate_wire::pusher::{self, BadName, MAX_CHANNEL};
 
 /// Why a channel is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,16 +16,15 @@ impl Unserved {
     pub(super) fn text(self) -> String {
         match self {
             Self::BadName(fault) => fault.to_string(),
-            Self::NotYet => "private, presence, encrypted and cache channels are not served yet: \
-                             use a name without such a prefix"
+            Self::NotYet => "cache channels are not served yet: use a name without `cache-` in \
+                             front"
                 .to_owned(),
         }
     }
 }
 
-/// Whether a channel is served: only public ones that keep nothing are.
+/// Whether a channel is served: those that keep nothing are.
 pub(super) fn check(channel: &str) -> Result<(), Unserved> {
     pusher::check_channel(channel, MAX_CHANNEL).map_err(Unserved::BadName)?;
-    let served = pusher::kind(channel) == Kind::Public && !pusher::is_cache(channel);
-    if served { Ok(()) } else { Err(Unserved::NotYet) }
+    if !pusher::is_cache(channel) { Ok(()) } else { Err(Unserved::NotYet) }
 }

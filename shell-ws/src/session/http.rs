@@ -311,8 +311,8 @@ fn upgrade_to_websocket(shard: &mut Shard, link: Link, head: &Head<'_>, key: &st
         Ok(((conn, outlet), tenant, protocol)) => {
             let link = Link { conn, outlet, ..link };
             link.send(shard, hello, Lane::First);
-            establish(shard, link, outlet);
-            Step::Upgraded(head.len, link, WebSocket::new(tenant, protocol))
+            let socket_id = establish(shard, link, outlet);
+            Step::Upgraded(head.len, link, WebSocket::new(tenant, protocol, socket_id))
         }
         Err((code, reason)) => {
             link.send(shard, hello, Lane::InLine);
@@ -322,10 +322,12 @@ fn upgrade_to_websocket(shard: &mut Shard, link: Link, head: &Head<'_>, key: &st
     }
 }
 
-fn establish(shard: &mut Shard, link: Link, outlet: OutletId) {
+/// Says the first word, and which name it gave.
+fn establish(shard: &mut Shard, link: Link, outlet: OutletId) -> String {
     let socket_id = shard.name_socket(outlet);
     let text = pusher::connection_established(&socket_id, shard.activity_timeout);
     link.send(shard, ws::frame(ws::Opcode::Text, text.as_bytes()), Lane::First);
+    socket_id
 }
 
 /// The tenant and the protocol version that a client asked for, or the code to close with.

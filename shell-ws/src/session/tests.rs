@@ -117,7 +117,8 @@ impl World {
         let (Notice::Close { conn, .. }
         | Notice::Committed { conn, .. }
         | Notice::Failed { conn, .. }
-        | Notice::Flushed { conn }) = notice
+        | Notice::Flushed { conn }
+        | Notice::Shed { conn, .. }) = notice
         else {
             return;
         };
@@ -244,6 +245,9 @@ fn frames(mut bytes: &[u8]) -> Vec<String> {
     }
     found
 }
+
+mod presence;
+mod private;
 
 fn event(channels: &[&str], data: &str) -> String {
     serde_json::json!({ "name": "e", "channels": channels, "data": data }).to_string()
@@ -476,9 +480,8 @@ fn channels_that_are_not_served_are_refused_by_name() {
     let mut world = World::new();
     let (peer, _) = world.client();
     for (channel, kind, status) in [
-        ("private-a", "NotServed", 501),
-        ("presence-a", "NotServed", 501),
-        ("private-encrypted-a", "NotServed", 501),
+        ("presence-cache-a", "NotServed", 501),
+        ("private-encrypted-cache-a", "NotServed", 501),
         ("cache-a", "NotServed", 501),
         ("private-cache-a", "NotServed", 501),
         ("#server-to-user-1", "InvalidChannel", 400),
@@ -828,6 +831,7 @@ fn one_socket_can_publish_for_several_apps() {
         key: "other".to_owned(),
         secret: crate::apps::Secret::new("other-secret".to_owned()),
         name: String::new(),
+        client_events: false,
     };
     let apps = vec![App::development(), other.clone()];
     let mut world = World::with(Shard::new(Limits::default(), apps, || 5).unwrap());

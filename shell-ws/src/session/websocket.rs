@@ -1,10 +1,16 @@
 //! The WebSocket side of a connection: the Pusher protocol's commands.
 
+use super::auth::{self, Unauthorized};
 use super::channel::{self, Unserved};
+use super::client_event::{self, Allowance, Rejected};
+use super::presence;
 use super::{Link, MAX_MESSAGE, Step, Wait};
 use crate::shard::Shard;
-use sluicegate_core::{Close, Lane, Policy, Refusal, SubId, TenantId, TopicId, Wish};
-use sluicegate_wire::pusher::{self, Command, MAX_CHANNEL, close};
+use bytes::Bytes;
+use sluicegate_core::{
+    Ack, Close, Lane, Message, Policy, Refusal, SubId, TenantId, TopicId, Verdict, Wish,
+};
+use sluicegate_wire::pusher::{self, Command, Kind, MAX_CHANNEL, close};
 use sluicegate_wire::ws::{self, Decoder, Event, Opcode};
 
 /// The most channels of one connection: a limit of the protocol, not of load.
@@ -28,11 +34,21 @@ struct Client {
     /// Invariant: sorted by topic, each once, at most [`MAX_CHANNELS`].
     channels: Vec<(TopicId, SubId)>,
     awaits_pong: bool,
+    /// What the server calls it; signatures cover it.
+    socket_id: String,
+    events: Allowance,
 }
 
 impl WebSocket {
-    pub(super) const fn new(tenant: TenantId, protocol: u8) -> Self {
-        let client = Client { tenant, protocol, channels: Vec::new(), awaits_pong: false };
+    pub(super) fn new(tenant: TenantId, protocol: u8, socket_id: String) -> Self {
+        let client = Client {
+            tenant,
+            protocol,
+            channels: Vec::new(),
+            awaits_pong: false,
+            socket_id,
+            events: Allowance::new(),
+        };
         Self { decoder: Decoder::new(MAX_MESSAGE), client }
     }
 
@@ -50,6 +66,13 @@ impl WebSocket {
                 link.close_with(shard, Close::Now, fault.close_code(), &fault.to_string());
                 Step::Closing(len)
             }
+        }
+    }
+
+    /// The connection is ending: nobody is in a channel through it any more.
+    pub(super) fn leave(&mut self, shard: &mut Shard, link: Link) {
+        for (topic, _) in self.client.channels.drain(..) {
+            presence::leave(shard, link, topic);
         }
     }
 
@@ -85,8 +108,9 @@ impl Client {
             Event::Text(text) => self.text(shard, link, text),
             Event::Close { code, .. } => {
                 // The peer ended it: what waits has left, it was not dropped.
-                for (_, sub) in self.channels.drain(..) {
+                for (topic, sub) in self.channels.drain(..) {
                     let _ = shard.broker.unsubscribe(sub);
+                    presence::leave(shard, link, topic);
                 }
                 let answer = match code {
                     Some(code) => ws::close_frame(code, ""),
@@ -103,11 +127,18 @@ impl Client {
         let fault = match pusher::command(text) {
             Ok(Command::Ping) => return link.say(shard, &pusher::pong(), Lane::First),
             Ok(Command::Pong) => return,
-            Ok(Command::Subscribe { channel, .. }) => return self.subscribe(shard, link, &channel),
-            Ok(Command::Unsubscribe { channel }) => return self.unsubscribe(shard, &channel),
-            Ok(Command::Client { .. }) => {
-                let code = Some(close::CLIENT_EVENT_REJECTED);
-                pusher::error(code, "client events need a private or presence channel")
+            Ok(Command::Subscribe { channel, auth, channel_data }) => {
+                let token = (auth.as_deref().unwrap_or(""), channel_data.as_deref());
+                return self.subscribe(shard, link, &channel, token);
+            }
+            Ok(Command::Unsubscribe { channel }) => {
+                return self.unsubscribe(shard, link, &channel);
+            }
+            Ok(Command::Client { event, channel, data }) => {
+                match self.relay(shard, link, &event, (&channel, data)) {
+                    Ok(()) => return,
+                    Err(why) => pusher::error(Some(close::CLIENT_EVENT_REJECTED), &why.to_string()),
+                }
             }
             Ok(Command::Signin { .. }) => pusher::error(None, "pusher:signin: not served yet"),
             Ok(Command::Other { .. }) => pusher::error(
@@ -121,9 +152,44 @@ impl Client {
         link.say(shard, &fault, Lane::First);
     }
 
-    fn subscribe(&mut self, shard: &mut Shard, link: Link, channel: &str) {
-        let answer = match self.try_subscribe(shard, link, channel) {
-            Ok(()) => pusher::subscription_succeeded(channel),
+    /// Publishes a client's event to the other subscribers of a channel.
+    fn relay(
+        &mut self,
+        shard: &mut Shard,
+        link: Link,
+        name: &str,
+        (channel, data): (&str, &str),
+    ) -> Result<(), Rejected> {
+        let app = shard.apps.by_tenant(self.tenant);
+        client_event::check(app.is_some_and(|app| app.client_events), name, (channel, data))?;
+        let topic = shard
+            .broker
+            .find_topic(self.tenant, channel)
+            .filter(|topic| self.channels.binary_search_by_key(topic, |entry| entry.0).is_ok())
+            .ok_or(Rejected::NotSubscribed)?;
+        self.events.spend(shard.broker.now())?;
+        let user = shard.rosters.get(topic).and_then(|roster| roster.user_of(link.outlet));
+        let frame = Bytes::from(pusher::client_event_frame(channel, name, data, user));
+        let message = Message { frame, records: 1, ack: Ack::None, except: Some(link.outlet) };
+        // What is discarded now or later, the client is told by a notice.
+        match shard.broker.publish(link.conn, topic, message) {
+            Verdict::Queued(_) | Verdict::Parked(_) | Verdict::Shed(_) => Ok(()),
+            Verdict::Refused(why) => Err(Rejected::Overloaded(why)),
+        }
+    }
+
+    fn subscribe(
+        &mut self,
+        shard: &mut Shard,
+        link: Link,
+        channel: &str,
+        token: (&str, Option<&str>),
+    ) {
+        let answer = match self.try_subscribe(shard, link, channel, token) {
+            Ok(topic) if pusher::kind(channel) == Kind::Presence => {
+                return presence::join(shard, link, (topic, channel), token.1);
+            }
+            Ok(_) => pusher::subscription_succeeded(channel),
             Err(No { kind, text, status }) => {
                 // A name that is far too long is not sent back.
                 let end = channel.floor_char_boundary(2 * MAX_CHANNEL);
@@ -133,14 +199,23 @@ impl Client {
         link.say(shard, &answer, Lane::InLine);
     }
 
-    fn try_subscribe(&mut self, shard: &mut Shard, link: Link, channel: &str) -> Result<(), No> {
+    fn try_subscribe(
+        &mut self,
+        shard: &mut Shard,
+        link: Link,
+        channel: &str,
+        token: (&str, Option<&str>),
+    ) -> Result<TopicId, No> {
         channel::check(channel).map_err(No::from)?;
-        let at = match shard.broker.find_topic(self.tenant, channel) {
-            Some(topic) => self.channels.binary_search_by_key(&topic, |entry| entry.0),
-            None => Err(0),
-        };
-        if at.is_ok() {
-            return Ok(());
+        self.authorize(shard, channel, token)?;
+        let known = shard.broker.find_topic(self.tenant, channel);
+        let is_in =
+            |topic: &TopicId| self.channels.binary_search_by_key(topic, |entry| entry.0).is_ok();
+        if let Some(topic) = known.filter(is_in) {
+            return Ok(topic);
+        }
+        if pusher::kind(channel) == Kind::Presence {
+            presence::check(shard, known, token.1)?;
         }
         if self.channels.len() >= MAX_CHANNELS {
             let text = format!(
@@ -154,27 +229,44 @@ impl Client {
         let sub = shard.broker.subscribe(link.outlet, topic, wish).map_err(No::from)?;
         let place = self.channels.partition_point(|entry| entry.0 < topic);
         self.channels.insert(place, (topic, sub));
-        Ok(())
+        Ok(topic)
     }
 
-    fn unsubscribe(&mut self, shard: &mut Shard, channel: &str) {
+    /// Anybody may subscribe to a public channel; to the others who has the app's server sign it.
+    fn authorize(
+        &self,
+        shard: &Shard,
+        channel: &str,
+        (token, data): (&str, Option<&str>),
+    ) -> Result<(), No> {
+        if pusher::kind(channel) == Kind::Public {
+            return Ok(());
+        }
+        let app = shard.apps.by_tenant(self.tenant);
+        let app = app.ok_or_else(|| No::from(Unauthorized::Key))?;
+        let text = pusher::channel_string_to_sign(&self.socket_id, channel, data);
+        auth::check_token(app, token, &text).map_err(No::from)
+    }
+
+    fn unsubscribe(&mut self, shard: &mut Shard, link: Link, channel: &str) {
         let Some(topic) = shard.broker.find_topic(self.tenant, channel) else { return };
         let Ok(place) = self.channels.binary_search_by_key(&topic, |entry| entry.0) else { return };
         let (_, sub) = self.channels.remove(place);
         // A stale subscription has ended already.
         let _ = shard.broker.unsubscribe(sub);
+        presence::leave(shard, link, topic);
     }
 }
 
 /// Why a subscription is refused.
-struct No {
+pub(super) struct No {
     kind: &'static str,
     text: String,
     status: u16,
 }
 
 impl No {
-    fn new(kind: &'static str, text: impl Into<String>, status: u16) -> Self {
+    pub(super) fn new(kind: &'static str, text: impl Into<String>, status: u16) -> Self {
         Self { kind, text: text.into(), status }
     }
 }
@@ -186,6 +278,12 @@ impl From<Unserved> for No {
             Unserved::NotYet => ("NotServed", 501),
         };
         Self::new(kind, why.text(), status)
+    }
+}
+
+impl From<Unauthorized> for No {
+    fn from(why: Unauthorized) -> Self {
+        Self::new("AuthError", why.to_string(), 401)
     }
 }
 

@@ -18,14 +18,14 @@ const LABELS: &[&str] = &["Question:", "Invariant:", "When full:", PROOF];
 const PROOF: &str = "Proof:";
 const RULE: &str = "module docs";
 
-/// Checks the checkpoints that exist. `files` are all files of the project.
-pub(super) fn check(sources: &[Source], files: &[String]) -> Vec<Finding> {
-    let proofs = proofs(sources, files);
+/// Checks the checkpoints that exist.
+/// `proofs` is all that can be named.
+pub(super) fn check(sources: &[Source], proofs: &BTreeSet<String>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for name in CHECKPOINTS {
         let file = format!("core/src/{name}.rs");
         match sources.iter().find(|source| source.file == file) {
-            Some(source) => findings.extend(checkpoint(source, &proofs)),
+            Some(source) => findings.extend(checkpoint(source, proofs)),
             None => findings.push(Finding::new(
                 &file,
                 1,
@@ -37,8 +37,9 @@ pub(super) fn check(sources: &[Source], files: &[String]) -> Vec<Finding> {
     findings
 }
 
-/// Everything that can be named as a proof: test functions, judges, fuzz targets.
-fn proofs(sources: &[Source], files: &[String]) -> BTreeSet<String> {
+/// Everything that can be named as a proof: test functions, judges, fuzz targets. `files` are all
+/// files of the project.
+pub(super) fn proofs(sources: &[Source], files: &[String]) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for source in sources {
         let mut is_test = false;
@@ -106,7 +107,7 @@ fn starts(text: &str, label: &str) -> bool {
 }
 
 /// What stands in backquotes.
-fn quoted(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2).filter(|name| !name.is_empty())
 }
 

@@ -27,7 +27,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "leaves",
         sideways: true,
-        modules: &["id", "list", "names", "rand", "ring", "slab", "time", "timer"],
+        modules: &["id", "list", "model", "names", "rand", "ring", "slab", "time", "timer"],
     },
 ];
 

@@ -9,16 +9,6 @@ fn control(bytes: usize) -> Bytes {
     Bytes::from(vec![b'c'; bytes])
 }
 
-/// A source, a topic, and one subscriber that reads nothing.
-fn stalled(limits: Limits, pipe: Pipe, policy: Policy) -> (Bench, ConnId, TopicId, OutletId) {
-    let mut bench = Bench::new(limits);
-    let (source, _) = bench.peer(Pipe::Shared);
-    let (_, outlet) = bench.peer(pipe);
-    let topic = bench.topic("t");
-    let _ = bench.broker.subscribe(outlet, topic, Wish::policy(policy)).unwrap();
-    (bench, source, topic, outlet)
-}
-
 fn conn_of(bench: &Bench, outlet: OutletId) -> ConnId {
     bench.broker.peers.conn_id(bench.broker.peers.outlet(outlet).unwrap().conn)
 }
@@ -40,11 +30,9 @@ fn told(bench: &Bench) -> u64 {
 fn an_ended_subscription_keeps_the_control_frames_of_its_outlet() {
     let limits =
         Limits { slow_consumer_after_ms: 1_000, subscription_batches: 2, ..Limits::default() };
-    let (mut bench, source, topic, outlet) = stalled(limits, Pipe::Single, Policy::DropNew);
-    for _ in 0..4 {
-        let _ = bench.publish(source, topic, 100);
-        bench.run(|_| 0);
-    }
+    let (mut bench, (source, topic), outlet, _) =
+        one_subscriber(limits, Pipe::Single, Policy::DropNew);
+    bench.flood((source, topic), 100, 4, 0);
     bench.broker.send(outlet, control(40_000), Lane::InLine).unwrap();
     bench.run(|_| 0);
     bench.wait(1_000);
@@ -56,7 +44,8 @@ fn an_ended_subscription_keeps_the_control_frames_of_its_outlet() {
 #[test]
 fn nobody_stays_paused_for_control_frames_that_are_gone() {
     let limits = Limits { shutdown_grace_ms: 1_000, ..Limits::default() };
-    let (mut bench, source, topic, outlet) = stalled(limits, Pipe::Shared, Policy::DropOld);
+    let (mut bench, (source, topic), outlet, _) =
+        one_subscriber(limits, Pipe::Shared, Policy::DropOld);
     let _ = bench.publish(source, topic, 100);
     bench.run(|_| 0);
     bench.broker.send(outlet, control(40_000), Lane::InLine).unwrap();
@@ -81,10 +70,7 @@ fn a_consumer_whose_queue_was_emptied_is_not_at_its_limit() {
     let wish = Wish::policy(Policy::DropOld);
     let much = bench.broker.subscribe(outlet, loud, wish).unwrap();
     let _ = bench.broker.subscribe(outlet, calm, wish).unwrap();
-    for _ in 0..20 {
-        let _ = bench.publish(source, loud, 100);
-        bench.run(|_| 0);
-    }
+    bench.flood((source, loud), 100, 20, 0);
     bench.broker.unsubscribe(much).unwrap();
     bench.wait(1_000);
     bench.run(|_| 0);
@@ -94,11 +80,9 @@ fn a_consumer_whose_queue_was_emptied_is_not_at_its_limit() {
 
 #[test]
 fn what_a_closing_connection_loses_before_its_last_frame_is_told() {
-    let (mut bench, source, topic, outlet) = stalled(small(|_| {}), Pipe::Shared, Policy::DropNew);
-    for _ in 0..20 {
-        let _ = bench.publish(source, topic, 500);
-        bench.run(|_| 0);
-    }
+    let (mut bench, (source, topic), outlet, _) =
+        one_subscriber(small(|_| {}), Pipe::Shared, Policy::DropNew);
+    bench.flood((source, topic), 500, 20, 0);
     let lost = bench.broker.ledger().dropped.total().records;
     let conn = conn_of(&bench, outlet);
     bench.broker.close(conn, Close::AfterFlush, control(3)).unwrap();
@@ -111,7 +95,8 @@ fn what_a_closing_connection_loses_before_its_last_frame_is_told() {
 #[test]
 fn a_closing_connection_that_loses_its_queue_to_relief_is_flushed() {
     let limits = Limits { memory_budget: 1 << 20, band_dwell_ms: 0, ..Limits::default() };
-    let (mut bench, source, topic, outlet) = stalled(limits, Pipe::Shared, Policy::DropOld);
+    let (mut bench, (source, topic), outlet, _) =
+        one_subscriber(limits, Pipe::Shared, Policy::DropOld);
     let (_, other) = bench.peer(Pipe::Shared);
     let _ = bench.broker.subscribe(other, topic, Wish::policy(Policy::DropOld)).unwrap();
     let _ = bench.publish(source, topic, 500);
@@ -132,7 +117,8 @@ fn a_closing_connection_that_loses_its_queue_to_relief_is_flushed() {
 #[test]
 fn a_closing_connection_is_flushed_at_the_end_of_the_grace() {
     let limits = Limits { shutdown_grace_ms: 1_000, ..Limits::default() };
-    let (mut bench, source, topic, outlet) = stalled(limits, Pipe::Shared, Policy::DropOld);
+    let (mut bench, (source, topic), outlet, _) =
+        one_subscriber(limits, Pipe::Shared, Policy::DropOld);
     let _ = bench.publish(source, topic, 500);
     bench.run(|_| 0);
     let conn = conn_of(&bench, outlet);
@@ -177,7 +163,7 @@ fn parked_behind_a_dear_one() -> (Bench, TopicId, [ConnId; 3]) {
         pub_tenant_inflight_bytes: 124 << 10,
         ..Limits::default()
     };
-    let (mut bench, source, topic, _) = stalled(limits, Pipe::Single, Policy::Block);
+    let (mut bench, (source, topic), _, _) = one_subscriber(limits, Pipe::Single, Policy::Block);
     let _ = bench.publish(source, topic, 10);
     bench.run(|_| 0);
     let [a, b] = [0; 2].map(|_| bench.peer(Pipe::Shared).0);
@@ -294,7 +280,7 @@ fn a_publish_that_is_pushed_out_leaves_room_for_others() {
         pub_tenant_inflight_bytes: 128 << 10,
         ..Limits::default()
     };
-    let (mut bench, source, topic, _) = stalled(limits, Pipe::Single, Policy::Block);
+    let (mut bench, (source, topic), _, _) = one_subscriber(limits, Pipe::Single, Policy::Block);
     let _ = bench.publish(source, topic, 10);
     bench.run(|_| 0);
     for _ in 0..2 {
@@ -323,11 +309,9 @@ fn a_publish_that_is_pushed_out_leaves_room_for_others() {
 fn a_queue_used_again_after_its_subscription_was_ended_keeps_its_limit() {
     let limits =
         Limits { slow_consumer_after_ms: 1_000, subscription_batches: 20, ..Limits::default() };
-    let (mut bench, source, topic, outlet) = stalled(limits, Pipe::Single, Policy::DropOld);
-    for _ in 0..35 {
-        let _ = bench.publish(source, topic, 100);
-        bench.run(|_| 1);
-    }
+    let (mut bench, (source, topic), outlet, _) =
+        one_subscriber(limits, Pipe::Single, Policy::DropOld);
+    bench.flood((source, topic), 100, 35, 1);
     bench.wait(1_000);
     bench.run(|_| 0);
     bench.broker.writable(outlet);
@@ -350,17 +334,39 @@ fn a_band_drops_at_refusing_outlets_also_where_batches_are_retained() {
             retention_records: retained,
             ..Limits::default()
         };
-        let (mut bench, source, topic, _) = stalled(limits, Pipe::Shared, Policy::DropOld);
+        let (mut bench, (source, topic), _, _) =
+            one_subscriber(limits, Pipe::Shared, Policy::DropOld);
         while bench.broker.band() == Band::Normal {
             let _ = bench.publish(source, topic, 30_000);
             bench.run(|_| 0);
         }
-        for _ in 0..3 {
-            let _ = bench.publish(source, topic, 10_000);
-            bench.run(|_| 0);
-        }
+        bench.flood((source, topic), 10_000, 3, 0);
         let dropped = &bench.broker.ledger().dropped;
         let lost = dropped.get(Place::Memory, Reason::Pressure).records;
         assert!(lost >= 3, "{retained} retained: {lost}, {dropped:?}");
     }
+}
+
+#[test]
+fn a_fan_out_that_is_cut_short_passes_over_who_is_not_in_its_audience() {
+    let mut bench = Bench::new(Limits { shutdown_grace_ms: 0, ..Limits::default() });
+    let (source, own) = bench.peer(Pipe::Shared);
+    let topic = bench.topic("t");
+    let join = |bench: &mut Bench, outlet| {
+        bench.broker.subscribe(outlet, topic, Wish::policy(Policy::DropOld)).unwrap()
+    };
+    let [first, second] = [0; 2].map(|_| bench.peer(Pipe::Shared).1);
+    let [first, own, second] =
+        [first, own, second].map(|outlet| (outlet, join(&mut bench, outlet)));
+    let frame = Bytes::from_static(b"x");
+    let message = Message { frame, records: 1, ack: Ack::None, except: Some(own.0) };
+    let _ = bench.broker.publish(source, topic, message);
+    assert_eq!(bench.broker.step(1), Progress::More, "the first one is reached");
+    let late = bench.peer(Pipe::Shared).1;
+    let late = (late, join(&mut bench, late));
+    bench.broker.shutdown();
+    bench.wait(0);
+    let expected = [first, own, second, late]
+        .map(|(_, sub)| bench.broker.sub_books(sub).unwrap().expected.records);
+    assert_eq!(expected, [1, 0, 1, 0], "but for the sender and who joined later");
 }

@@ -16,29 +16,13 @@ fn ended(bench: &Bench, why: Reason) -> Vec<SubId> {
     subs.collect()
 }
 
-/// A source, a topic, and one subscriber that reads nothing.
-fn stalled(
-    limits: Limits,
-    pipe: Pipe,
-    policy: Policy,
-) -> (Bench, ConnId, TopicId, OutletId, SubId) {
-    let mut bench = Bench::new(limits);
-    let (source, _) = bench.peer(Pipe::Shared);
-    let (_, outlet) = bench.peer(pipe);
-    let topic = bench.topic("t");
-    let sub = bench.broker.subscribe(outlet, topic, Wish::policy(policy)).unwrap();
-    (bench, source, topic, outlet, sub)
-}
-
 #[test]
 fn a_consumer_that_takes_no_byte_at_its_limit_is_closed() {
     let limits = small(|limits| limits.slow_consumer_after_ms = 1_000);
-    let (mut bench, source, topic, outlet, _) = stalled(limits, Pipe::Shared, Policy::DropOld);
+    let (mut bench, (source, topic), outlet, _) =
+        one_subscriber(limits, Pipe::Shared, Policy::DropOld);
     let flood = |bench: &mut Bench, taken: u64| {
-        for _ in 0..20 {
-            let _ = bench.publish(source, topic, 100);
-            bench.run(|_| taken);
-        }
+        bench.flood((source, topic), 100, 20, taken);
     };
     let closes = |bench: &Bench| {
         let closes = bench.notices.iter().filter_map(|notice| match notice {
@@ -68,11 +52,9 @@ fn a_consumer_that_takes_no_byte_at_its_limit_is_closed() {
 fn a_single_outlet_loses_only_its_subscription_when_it_is_slow() {
     let limits =
         Limits { slow_consumer_after_ms: 1_000, subscription_batches: 4, ..Limits::default() };
-    let (mut bench, source, topic, outlet, sub) = stalled(limits, Pipe::Single, Policy::DropNew);
-    for _ in 0..10 {
-        let _ = bench.publish(source, topic, 100);
-        bench.run(|_| 0);
-    }
+    let (mut bench, (source, topic), outlet, sub) =
+        one_subscriber(limits, Pipe::Single, Policy::DropNew);
+    bench.flood((source, topic), 100, 10, 0);
     bench.wait(1_000);
     bench.run(|_| 0);
     assert_eq!(ended(&bench, Reason::SlowConsumer), [sub]);
@@ -94,11 +76,8 @@ fn a_block_subscription_holds_its_topic_until_its_deadline() {
         subscription_batches: 2,
         ..Limits::default()
     };
-    let (mut bench, source, topic, _, sub) = stalled(limits, Pipe::Single, Policy::Block);
-    for _ in 0..5 {
-        let _ = bench.publish(source, topic, 100);
-        bench.run(|_| 0);
-    }
+    let (mut bench, (source, topic), _, sub) = one_subscriber(limits, Pipe::Single, Policy::Block);
+    bench.flood((source, topic), 100, 5, 0);
     assert_eq!(bench.broker.jobs().0, 3, "the topic is held");
     assert_eq!(bench.broker.blocked_by(topic), Some(sub));
     bench.wait(999);
@@ -116,11 +95,8 @@ fn a_block_subscription_holds_its_topic_until_its_deadline() {
 #[test]
 fn lossless_mode_has_no_deadline() {
     let limits = Limits { lossless: 1, subscription_batches: 2, ..Limits::default() };
-    let (mut bench, source, topic, _, _) = stalled(limits, Pipe::Single, Policy::Block);
-    for _ in 0..5 {
-        let _ = bench.publish(source, topic, 100);
-        bench.run(|_| 0);
-    }
+    let (mut bench, (source, topic), _, _) = one_subscriber(limits, Pipe::Single, Policy::Block);
+    bench.flood((source, topic), 100, 5, 0);
     assert_eq!(bench.broker.next_deadline(), None);
 }
 
@@ -142,10 +118,7 @@ fn egress_sheds_at_its_own_limit_where_the_operator_says_so() {
             let outlet = bench.broker.outlet(conn, Pipe::Single).unwrap();
             bench.broker.subscribe(outlet, topic, Wish::policy(policy)).unwrap()
         });
-        for _ in 0..10 {
-            let _ = bench.publish(source, topic, 100);
-            bench.run(|_| 0);
-        }
+        bench.flood((source, topic), 100, 10, 0);
         for sub in subs {
             let books = bench.broker.sub_books(sub).unwrap();
             assert_eq!(books.lag.records, kept, "share of {bytes} between two");
@@ -157,7 +130,7 @@ fn egress_sheds_at_its_own_limit_where_the_operator_says_so() {
 #[test]
 fn an_offer_stays_within_its_share() {
     let limits = Limits { egress_bytes: 1 << 10, ..Limits::default() };
-    let (mut bench, source, topic, _, _) = stalled(limits, Pipe::Single, Policy::DropNew);
+    let (mut bench, (source, topic), _, _) = one_subscriber(limits, Pipe::Single, Policy::DropNew);
     for _ in 0..10 {
         let _ = bench.publish(source, topic, 500);
     }
@@ -175,7 +148,8 @@ fn an_offer_stays_within_its_share() {
 #[test]
 fn shutdown_admits_nothing_and_drops_what_is_left_at_the_end() {
     let limits = Limits { pub_queue_total: 1, shutdown_grace_ms: 500, ..Limits::default() };
-    let (mut bench, source, topic, _, sub) = stalled(limits, Pipe::Shared, Policy::DropOld);
+    let (mut bench, (source, topic), _, sub) =
+        one_subscriber(limits, Pipe::Shared, Policy::DropOld);
     let (other, _) = bench.peer(Pipe::Shared);
     let _ = bench.publish(source, topic, 100);
     bench.run(|_| 10);
@@ -205,7 +179,7 @@ fn shutdown_admits_nothing_and_drops_what_is_left_at_the_end() {
 fn shutdown_ends_queued_publishes_of_a_held_topic() {
     let limits =
         Limits { lossless: 1, subscription_batches: 1, shutdown_grace_ms: 0, ..Limits::default() };
-    let (mut bench, source, topic, _, _) = stalled(limits, Pipe::Single, Policy::Block);
+    let (mut bench, (source, topic), _, _) = one_subscriber(limits, Pipe::Single, Policy::Block);
     for _ in 0..3 {
         let _ = bench.publish(source, topic, 100);
     }
@@ -217,4 +191,17 @@ fn shutdown_ends_queued_publishes_of_a_held_topic() {
     assert_eq!(count_of(&books.evicted, Place::Schedule, Reason::Shutdown), 2);
     assert_eq!(count_of(&books.dropped, Place::Egress, Reason::Shutdown), 1);
     assert!(bench.broker.is_flushed());
+}
+
+#[test]
+fn a_connection_is_given_up_once() {
+    let limits = small(|limits| limits.slow_consumer_after_ms = 1_000);
+    let (mut bench, source, _, _) = one_subscriber(limits, Pipe::Shared, Policy::DropOld);
+    for _ in 0..3 {
+        bench.flood(source, 100, 20, 0);
+        bench.wait(1_000);
+        bench.run(|_| 0);
+    }
+    let close = |notice: &&Notice| matches!(notice, Notice::Close { .. });
+    assert_eq!(bench.notices.iter().filter(close).count(), 1);
 }

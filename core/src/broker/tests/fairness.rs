@@ -148,3 +148,58 @@ fn an_idle_tenant_gains_nothing() {
     let (busy, idle) = (served(&bench, 0) - before, served(&bench, 1));
     assert!(busy.abs_diff(idle) <= 2 * 185, "{busy} and {idle}: at most two quanta apart");
 }
+
+#[test]
+fn outlets_with_much_to_write_take_turns() {
+    let limits = Limits { high_water_bytes: 8 << 20, ..Limits::default() };
+    let mut bench = Bench::new(limits);
+    let (source, _) = bench.peer(Pipe::Shared);
+    let topic = bench.topic("t");
+    let outlets = [0; 3].map(|_| {
+        let (_, outlet) = bench.peer(Pipe::Shared);
+        bench.broker.subscribe(outlet, topic, Wish::policy(Policy::DropOld)).unwrap();
+        outlet
+    });
+    for _ in 0..30 {
+        let _ = bench.publish(source, topic, 40_000);
+    }
+    while bench.broker.step(1_000) == Progress::More {}
+    let mut written = [0_u64; 3];
+    let mut order = Vec::new();
+    for _ in 0..75 {
+        let Some(Effect::Write(offer)) = bench.broker.poll() else { panic!("all have more") };
+        let at = outlets.iter().position(|outlet| *outlet == offer.outlet).unwrap();
+        written[at] += offer.bytes;
+        order.push(at);
+        bench.broker.sent(offer, offer.bytes);
+        let (least, most) = (written.iter().min().unwrap(), written.iter().max().unwrap());
+        assert!(most - least <= 2 * (64 << 10), "{written:?}: a quantum, and what passes it");
+    }
+    assert_eq!(order[..6], [0, 1, 2, 2, 1, 0], "the newest first, and who has credit goes on");
+}
+
+#[test]
+fn a_depth_above_the_total_is_an_equal_share_of_it() {
+    let limits = Limits { pub_queue_total: 6, pub_queue_depth: 1_000, ..Limits::default() };
+    limits.check().unwrap();
+    let mut bench = Bench::new(limits);
+    let who = tenants(&mut bench, 3);
+    for (at, due) in [6, 3, 2].into_iter().enumerate() {
+        assert_eq!(count(&mut bench, who[at], 10), due, "tenant {at}");
+    }
+}
+
+#[test]
+fn a_tenant_that_asks_for_ten_times_its_share_gets_its_share() {
+    let mut bench = Bench::new(Limits { quantum_bytes: 1 << 10, ..Limits::default() });
+    let who = tenants(&mut bench, 2);
+    for _ in 0..200 {
+        bench.wait(1);
+        let _ = count(&mut bench, who[0], 40);
+        assert_eq!(count(&mut bench, who[1], 4), 4, "nothing of its share is refused");
+        let _ = bench.broker.step(8);
+    }
+    let served = [0, 1].map(|at| bench.broker.topic_books(who[at].2).unwrap().sequenced.records);
+    assert!(served[1] >= 4 * 200 - 8, "{served:?}");
+    assert_eq!(served[0] + served[1], 8 * 200, "what it does not use goes to the other");
+}

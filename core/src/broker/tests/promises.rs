@@ -94,10 +94,7 @@ fn a_connection_that_unsubscribes_leaves_its_share_to_the_others() {
         bench.broker.subscribe(outlet, topic, Wish::policy(Policy::DropNew)).unwrap()
     });
     bench.broker.unsubscribe(subs[0]).unwrap();
-    for _ in 0..10 {
-        let _ = bench.publish(source, topic, 100);
-        bench.run(|_| 0);
-    }
+    bench.flood((source, topic), 100, 10, 0);
     assert_eq!(bench.broker.sub_books(subs[1]).unwrap().lag.records, 4, "all of it");
 }
 
@@ -106,10 +103,7 @@ fn publishes_go_on_while_somebody_catches_up() {
     let mut bench = Bench::new(Limits { retention_records: 1_000, ..Limits::default() });
     let (source, _) = bench.peer(Pipe::Shared);
     let [old, new] = ["old", "new"].map(|name| bench.topic(name));
-    for _ in 0..200 {
-        let _ = bench.publish(source, old, 10);
-        bench.run(|_| ALL);
-    }
+    bench.flood((source, old), 10, 200, ALL);
     let (_, outlet) = bench.peer(Pipe::Single);
     let wish = Wish { start: Start::Earliest, ..Wish::policy(Policy::DropNew) };
     bench.broker.subscribe(outlet, old, wish).unwrap();
@@ -126,4 +120,68 @@ fn publishes_go_on_while_somebody_catches_up() {
     }
     bench.broker.shutdown();
     assert!(!bench.broker.is_flushed(), "somebody is still catching up");
+}
+
+#[test]
+fn who_leaves_in_the_middle_of_a_fan_out_takes_nobody_along() {
+    for leaver in 0..10 {
+        let mut bench = Bench::new(Limits::default());
+        let (source, _) = bench.peer(Pipe::Shared);
+        let topic = bench.topic("t");
+        let subs = [0; 10].map(|_| {
+            let (_, outlet) = bench.peer(Pipe::Shared);
+            bench.broker.subscribe(outlet, topic, Wish::policy(Policy::DropOld)).unwrap()
+        });
+        let _ = bench.publish(source, topic, 100);
+        assert_eq!(bench.broker.step(5), Progress::More);
+        bench.broker.unsubscribe(subs[leaver]).unwrap();
+        bench.run(|_| ALL);
+        let others = subs.iter().filter(|sub| **sub != subs[leaver]);
+        for sub in others {
+            let books = bench.broker.sub_books(*sub).unwrap();
+            assert_eq!(books.delivered.records, 1, "number {leaver} left");
+        }
+    }
+}
+
+/// A topic with so many retained batches of 100 bytes.
+fn past(bench: &mut Bench, batches: u32) -> TopicId {
+    let (source, _) = bench.peer(Pipe::Shared);
+    let topic = bench.topic("past");
+    bench.flood((source, topic), 100, batches, ALL);
+    topic
+}
+
+#[test]
+fn those_who_catch_up_take_turns() {
+    let mut bench = Bench::new(Limits { retention_records: 100, ..Limits::default() });
+    let topic = past(&mut bench, 100);
+    let wish = Wish { start: Start::Earliest, ..Wish::policy(Policy::DropNew) };
+    let subs = [0; 3].map(|_| {
+        let (_, outlet) = bench.peer(Pipe::Single);
+        bench.broker.subscribe(outlet, topic, wish).unwrap()
+    });
+    let lag = |bench: &Bench, sub| bench.broker.sub_books(sub).unwrap().lag.records;
+    for step in 1..=10 {
+        let _ = bench.broker.step(9);
+        assert_eq!(subs.map(|sub| lag(&bench, sub)), [3 * step; 3]);
+    }
+}
+
+#[test]
+fn room_of_who_left_is_for_who_catches_up() {
+    let mut bench = Bench::new(small(|limits| limits.retention_records = 100));
+    let topic = past(&mut bench, 20);
+    let (source, outlet) = bench.peer(Pipe::Shared);
+    let loud = bench.topic("loud");
+    let much = bench.broker.subscribe(outlet, loud, Wish::policy(Policy::DropOld)).unwrap();
+    bench.flood((source, loud), 800, 5, 0);
+    let wish = Wish { start: Start::Earliest, ..Wish::policy(Policy::DropOld) };
+    let late = bench.broker.subscribe(outlet, topic, wish).unwrap();
+    let handed = |bench: &Bench| bench.broker.sub_books(late).unwrap().expected.records;
+    bench.run(|_| 0);
+    assert_eq!(handed(&bench), 0, "more than half of the room is used");
+    bench.broker.unsubscribe(much).unwrap();
+    bench.run(|_| 0);
+    assert_eq!(handed(&bench), 3, "3 of 372 bytes are more than half of 2,000");
 }

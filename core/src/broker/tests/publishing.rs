@@ -2,10 +2,9 @@
 //! tenant, a rotation that spins, sums instead of counters.
 
 use super::*;
-use alloc::collections::{BTreeMap, VecDeque};
+use crate::model::{self, count};
+use alloc::collections::VecDeque;
 use proptest::prelude::*;
-use std::cell::RefCell;
-use std::{println, thread_local};
 
 const KIB: u64 = 1 << 10;
 const WEIGHTS: [u32; 3] = [1, 1, 3];
@@ -500,41 +499,30 @@ impl Pair {
     }
 }
 
-thread_local! {
-    static TALLY: RefCell<BTreeMap<&'static str, u64>> = const { RefCell::new(BTreeMap::new()) };
-}
-
-fn count(what: &'static str) {
-    TALLY.with_borrow_mut(|tally| *tally.entry(what).or_default() += 1);
-}
-
 #[test]
 fn publishing_agrees_with_its_model() {
-    let config = ProptestConfig { cases: 1_000, ..ProptestConfig::with_source_file(file!()) };
-    let mut runner = proptest::test_runner::TestRunner::new(config);
     let total = prop_oneof![Just(TOTALS[0]), Just(TOTALS[1])];
     let operations = (any::<bool>(), total, proptest::collection::vec(op(), 1..300));
-    let result = runner.run(&operations, |(lossless, total, operations)| {
-        let mut pair = Pair::new(lossless, total);
-        operations.iter().for_each(|op| pair.apply(op));
-        pair.drain();
-        Ok(())
-    });
-    if let Err(failure) = result {
-        panic!("{failure}");
-    }
-    let reached = TALLY.with_borrow(Clone::clone);
-    println!("{reached:#?}");
-    for what in [
-        "demoted to parked",
-        "evicted",
-        "parked",
-        "parked and gone",
-        "parked head without bytes",
-        "pushed out for a slot",
-        "pushed out for bytes",
-        "waited too long",
-    ] {
-        assert!(reached.contains_key(what), "never reached: {what}");
-    }
+    model::run(
+        model::cases(file!(), 1_000),
+        &operations,
+        REACHED,
+        |(lossless, total, operations)| {
+            let mut pair = Pair::new(lossless, total);
+            operations.iter().for_each(|op| pair.apply(op));
+            pair.drain();
+        },
+    );
 }
+
+/// What a run must come by.
+const REACHED: &[&str] = &[
+    "demoted to parked",
+    "evicted",
+    "parked",
+    "parked and gone",
+    "parked head without bytes",
+    "pushed out for a slot",
+    "pushed out for bytes",
+    "waited too long",
+];

@@ -21,11 +21,7 @@ impl Slow {
             codel_interval_ms: 100,
             ..Limits::default()
         };
-        let mut bench = Bench::new(limits);
-        let (source, _) = bench.peer(Pipe::Shared);
-        let (_, outlet) = bench.peer(pipe);
-        let topic = bench.topic("t");
-        let sub = bench.broker.subscribe(outlet, topic, Wish::policy(policy)).unwrap();
+        let (bench, (source, topic), outlet, sub) = one_subscriber(limits, pipe, policy);
         Self { bench, source, topic, outlet, sub }
     }
 
@@ -130,4 +126,24 @@ fn a_host_that_waits_presses_an_outlet_too() {
     slow.bench.broker.writable(slow.outlet);
     slow.bench.broker.sent(offer, offer.bytes);
     assert!(!pressed(&slow), "its queue is empty");
+}
+
+#[test]
+fn a_peer_that_caught_up_is_not_blamed_for_a_slow_shard() {
+    let mut slow = Slow::new(Pipe::Shared, Policy::DropOld);
+    slow.run(50, 10);
+    slow.bench.broker.writable(slow.outlet);
+    slow.bench.run(|_| ALL);
+    // From here on it takes all that it is offered, which is less than what is published.
+    for _ in 0..60 {
+        slow.bench.wait(10);
+        for _ in 0..20 {
+            let _ = slow.bench.publish(slow.source, slow.topic, 100);
+        }
+        while slow.bench.broker.step(1_000) == Progress::More {}
+        let Some(Effect::Write(offer)) = slow.bench.broker.poll() else { panic!("all is queued") };
+        slow.bench.broker.sent(offer, offer.bytes);
+    }
+    assert!(slow.bench.broker.backlog(slow.outlet).unwrap().batches > 200);
+    assert_eq!(slow.stale(), 0);
 }

@@ -1,9 +1,8 @@
 use super::*;
-use alloc::collections::{BTreeMap, BTreeSet};
+use crate::model::{self, count};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use proptest::prelude::*;
-use std::cell::RefCell;
-use std::println;
 
 const LIMIT: u64 = 3;
 
@@ -357,43 +356,34 @@ fn came_here(entry: &&Entry) -> bool {
 
 #[test]
 fn the_inbox_agrees_with_its_model() {
-    let config = ProptestConfig { cases: 6_000, ..ProptestConfig::with_source_file(file!()) };
-    let mut runner = proptest::test_runner::TestRunner::new(config);
-    let reached = RefCell::new(BTreeMap::<&str, u64>::new());
     let policies = [Policy::Block, Policy::DropNew, Policy::DropOld, Policy::Latest];
     let policy = proptest::sample::select(policies.to_vec());
     let operations = (policy, proptest::collection::vec(any::<u64>().prop_map(op), 60..100));
-    let result = runner.run(&operations, |(policy, operations)| {
-        let mut pair = Pair::new(policy);
-        for op in &operations {
-            let what = pair.apply(op);
-            *reached.borrow_mut().entry(what).or_default() += 1;
-        }
-        while pair.take() != "nothing to take" {}
-        pair.compare();
-        assert!(pair.inbox.is_empty() && pair.inbox.books().lag.is_zero());
-        Ok(())
-    });
-    if let Err(failure) = result {
-        panic!("{failure}");
-    }
-    let reached = reached.into_inner();
-    println!("{reached:#?}");
-    assert!(reached.values().sum::<u64>() >= 100_000);
-    for what in [
-        "a gap",
-        "a gap of both kinds",
-        "dropped the oldest",
-        "dropped the one",
-        "dropped this",
-        "full",
-        "lost by the broker",
-        "nothing to take",
-        "queued",
-        "taken",
-        "taken, and the reader was called",
-        "the reader waits",
-    ] {
-        assert!(reached.contains_key(what), "never reached: {what}");
-    }
+    let reached =
+        model::run(model::cases(file!(), 6_000), &operations, REACHED, |(policy, operations)| {
+            let mut pair = Pair::new(policy);
+            for op in &operations {
+                count(pair.apply(op));
+            }
+            while pair.take() != "nothing to take" {}
+            pair.compare();
+            assert!(pair.inbox.is_empty() && pair.inbox.books().lag.is_zero());
+        });
+    assert!(reached >= model::scaled(100_000));
 }
+
+/// What a run must come by.
+const REACHED: &[&str] = &[
+    "a gap",
+    "a gap of both kinds",
+    "dropped the oldest",
+    "dropped the one",
+    "dropped this",
+    "full",
+    "lost by the broker",
+    "nothing to take",
+    "queued",
+    "taken",
+    "taken, and the reader was called",
+    "the reader waits",
+];

@@ -1,9 +1,7 @@
 use super::*;
-use alloc::collections::BTreeMap;
+use crate::model::{self, count};
 use alloc::vec::Vec;
 use proptest::prelude::*;
-use std::cell::RefCell;
-use std::println;
 
 const DEPTH: u64 = 4;
 const WAITERS: u64 = 3;
@@ -211,45 +209,35 @@ impl Pair {
 
 #[test]
 fn the_queue_agrees_with_its_model() {
-    let config = ProptestConfig { cases: 2_000, ..ProptestConfig::with_source_file(file!()) };
-    let mut runner = proptest::test_runner::TestRunner::new(config);
-    let reached = RefCell::new(BTreeMap::<&str, u64>::new());
     let operations = proptest::collection::vec(any::<u64>().prop_map(op), 250..500);
-    let result = runner.run(&operations, |operations| {
+    let reached = model::run(model::cases(file!(), 2_000), &operations, REACHED, |operations| {
         let mut pair = Pair::default();
         for op in &operations {
-            let what = pair.apply(op);
-            *reached.borrow_mut().entry(what).or_default() += 1;
+            count(pair.apply(op));
         }
         pair.apply(&Op::Close);
         while !pair.all.is_empty() {
             pair.apply(&Op::Pop);
             pair.apply(&Op::Poll);
         }
-        Ok(())
     });
-    if let Err(failure) = result {
-        panic!("{failure}");
-    }
-    let reached = reached.into_inner();
-    println!("{reached:#?}");
-    assert!(reached.values().sum::<u64>() >= 100_000);
-    for what in [
-        "another left",
-        "closed",
-        "empty",
-        "nobody to leave",
-        "nobody to tell",
-        "one too many",
-        "popped",
-        "popped and let in",
-        "queued",
-        "refused",
-        "refused in the line",
-        "stale ticket",
-        "the first left",
-        "waits",
-    ] {
-        assert!(reached.contains_key(what), "never reached: {what}");
-    }
+    assert!(reached >= model::scaled(100_000));
 }
+
+/// What a run must come by.
+const REACHED: &[&str] = &[
+    "another left",
+    "closed",
+    "empty",
+    "nobody to leave",
+    "nobody to tell",
+    "one too many",
+    "popped",
+    "popped and let in",
+    "queued",
+    "refused",
+    "refused in the line",
+    "stale ticket",
+    "the first left",
+    "waits",
+];

@@ -1,9 +1,8 @@
 use super::*;
+use crate::model::{self, count};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use proptest::prelude::*;
-use std::cell::RefCell;
-use std::println;
 
 const KIB: u64 = 1 << 10;
 const CAPACITY: u64 = 10 * KIB;
@@ -292,8 +291,6 @@ struct Pair {
     stale: Vec<Ticket>,
 }
 
-type Reached = RefCell<BTreeMap<&'static str, u64>>;
-
 impl Pair {
     fn new() -> Self {
         Self {
@@ -305,7 +302,7 @@ impl Pair {
         }
     }
 
-    fn apply(&mut self, op: &Op, reached: &Reached) {
+    fn apply(&mut self, op: &Op) {
         let what = match *op {
             Op::Ask(cost) => self.ask(cost),
             Op::Cancel(at) => self.cancel(at),
@@ -324,7 +321,7 @@ impl Pair {
             Op::GiveBack(at) => self.give_back(at),
             Op::Poll => self.poll(),
         };
-        *reached.borrow_mut().entry(what).or_default() += 1;
+        count(what);
         self.compare();
     }
 
@@ -409,13 +406,13 @@ impl Pair {
     }
 
     /// When everything comes back, everybody gets an answer, and nothing stays behind.
-    fn drain(&mut self, reached: &Reached) {
+    fn drain(&mut self) {
         for _ in 0..2 * (WAITERS + 1) {
             while self.window.is_due() {
-                self.apply(&Op::Poll, reached);
+                self.apply(&Op::Poll);
             }
             while !self.permits.is_empty() {
-                self.apply(&Op::GiveBack(0), reached);
+                self.apply(&Op::GiveBack(0));
             }
         }
         assert_eq!((self.window.in_flight(), self.window.waiting()), (0, 0));
@@ -425,39 +422,30 @@ impl Pair {
 
 #[test]
 fn the_window_agrees_with_its_model() {
-    let config = ProptestConfig { cases: 2_000, ..ProptestConfig::with_source_file(file!()) };
-    let mut runner = proptest::test_runner::TestRunner::new(config);
-    let reached = Reached::default();
     let operations = proptest::collection::vec(any::<u64>().prop_map(op), 200..400);
-    let result = runner.run(&operations, |operations| {
+    let reached = model::run(model::cases(file!(), 2_000), &operations, REACHED, |operations| {
         let mut pair = Pair::new();
-        operations.iter().for_each(|op| pair.apply(op, &reached));
-        pair.drain(&reached);
-        Ok(())
+        operations.iter().for_each(|op| pair.apply(op));
+        pair.drain();
     });
-    if let Err(failure) = result {
-        panic!("{failure}");
-    }
-    let reached = reached.into_inner();
-    println!("{reached:#?}");
-    assert!(reached.values().sum::<u64>() >= 100_000);
-    for what in [
-        "another left",
-        "closed",
-        "closes",
-        "given back",
-        "granted",
-        "granted in turn",
-        "larger than the window",
-        "limit",
-        "nobody's turn",
-        "oversize",
-        "refused in the line",
-        "stale ticket",
-        "the first left",
-        "the first left and let others go",
-        "waits",
-    ] {
-        assert!(reached.contains_key(what), "never reached: {what}");
-    }
+    assert!(reached >= model::scaled(100_000));
 }
+
+/// What a run must come by.
+const REACHED: &[&str] = &[
+    "another left",
+    "closed",
+    "closes",
+    "given back",
+    "granted",
+    "granted in turn",
+    "larger than the window",
+    "limit",
+    "nobody's turn",
+    "oversize",
+    "refused in the line",
+    "stale ticket",
+    "the first left",
+    "the first left and let others go",
+    "waits",
+];
