@@ -60,7 +60,7 @@ mod write;
 
 use mesh::Mesh;
 use shutdown::Phase;
-pub use tape::{Input, Outcome};
+pub use tape::{Damage, Input, Item, Items, Kind, Outcome, Recorder, Tape};
 pub use write::Frames;
 
 /// One published batch, encoded once.

@@ -58,8 +58,8 @@ mod verdict;
 mod writer;
 
 pub use broker::{
-    Backlog, Broker, Close, Effect, Frames, Input, Lane, Message, Offer, Outcome, Pipe, Progress,
-    Wish,
+    Backlog, Broker, Close, Damage, Effect, Frames, Input, Item, Items, Kind, Lane, Message, Offer,
+    Outcome, Pipe, Progress, Recorder, Tape, Wish,
 };
 pub use id::{ConnId, OutletId, SubId, TenantId, Ticket, TopicId};
 pub use ledger::{Books, Broken, SubBooks, Table, Tally, TopicBooks};

@@ -127,7 +127,7 @@ impl Worker<'_> {
             let at = self.next.fetch_add(1, Relaxed);
             let Some(job) = self.jobs.get(at) else { return };
             let clock = Some(Arc::clone(&self.clocks[at]));
-            let options = Watch { series: self.series, clock };
+            let options = Watch { series: self.series, clock, tape: false };
             let run = one(job.clone(), |story| watch(story, options));
             self.clocks[at].store(u64::MAX, Relaxed);
             if tell.send((at, run)).is_err() {

@@ -2,7 +2,11 @@
 
 pub(crate) mod bar;
 pub(crate) mod explain;
+pub(crate) mod replay;
 pub(crate) mod run;
+pub(crate) mod shrink;
+pub(crate) mod swarm;
+pub(crate) mod tapes;
 
 use sluicegate_sim::batch::Job;
 use sluicegate_sim::scenario;

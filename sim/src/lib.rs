@@ -12,6 +12,8 @@ pub mod amount;
 pub mod batch;
 mod calendar;
 pub mod chain;
+pub mod deck;
+pub mod dice;
 pub mod expect;
 pub mod explain;
 pub mod fact;
@@ -21,10 +23,14 @@ pub mod judge;
 pub mod line;
 pub mod page;
 mod peer;
+pub mod replay;
 pub mod report;
 pub mod scenario;
+pub mod script;
 pub mod series;
+pub mod shrink;
 mod sink;
+pub mod swarm;
 pub mod tape;
 mod world;
 
@@ -109,6 +115,8 @@ pub struct Watch {
     pub series: bool,
     /// Told the virtual time as the run goes on, in nanoseconds.
     pub clock: Option<Arc<AtomicU64>>,
+    /// Every input of every shard. The run is the same with it.
+    pub tape: bool,
 }
 
 /// Runs a story; twice when it asks for isolation.
@@ -116,6 +124,13 @@ pub struct Watch {
 /// Errors: what the broker refused while the world was built, as text.
 pub fn run(story: &Story) -> Result<Outcome, String> {
     watch(story, Watch::default())
+}
+
+/// Runs a story once and writes its tape.
+///
+/// Errors: what the broker refused while the world was built, as text.
+pub fn record(story: &Story) -> Result<Vec<u8>, String> {
+    world::run(story, false, Watch { tape: true, ..Watch::default() }).map(|ran| ran.tape)
 }
 
 /// Runs a story as [`run`] does, and watches it.

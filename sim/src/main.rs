@@ -33,13 +33,33 @@ With several stories the greatest code counts.")]
     Run(cli::run::Options),
     /// Prints the JSON Schema of scenario files, for editors and checks.
     Schema(cli::explain::SchemaOptions),
+    /// Plays random worlds until time is up or a judge convicts.
+    #[command(after_help = TAPE_CODES)]
+    Swarm(cli::swarm::Options),
+    /// Plays a tape again as it was, or under other limits.
+    #[command(after_help = TAPE_CODES)]
+    Replay(cli::replay::Options),
+    /// Makes a convicted tape small.
+    Shrink(cli::shrink::Options),
 }
+
+const TAPE_CODES: &str = "\
+Exit codes:
+  0  every judge is content
+  1  swarm: something was never come by; replay: decided otherwise than recorded
+  2  bad input: a file, a key or a value
+  3  a safety judge convicts: something happened that must not
+  4  a liveness judge convicts: something that must come never came
+  5  the core crashed";
 
 fn main() -> ExitCode {
     let code = match Cli::parse().command {
         Command::Explain(options) => cli::explain::explain(&options),
         Command::Run(options) => cli::run::run(&options),
         Command::Schema(options) => cli::explain::schema(&options),
+        Command::Swarm(options) => cli::swarm::run(&options),
+        Command::Replay(options) => cli::replay::run(&options),
+        Command::Shrink(options) => cli::shrink::run(&options),
     };
     ExitCode::from(code)
 }

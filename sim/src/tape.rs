@@ -14,6 +14,11 @@ impl Default for Tape {
 }
 
 impl Tape {
+    /// The hash as a number.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
     /// Appends words.
     pub fn put(&mut self, words: &[u64]) {
         for word in words {

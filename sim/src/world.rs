@@ -11,6 +11,7 @@ mod end;
 mod finish;
 mod host;
 mod mesh;
+mod taped;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -32,8 +33,8 @@ use host::Host;
 use mesh::Ring;
 use sluicegate_core::pool::Pool;
 use sluicegate_core::{
-    Band, Broker, ConnId, Factor, Instant, OutletId, Policy, Rand, Refusal, Sample, TenantId,
-    Ticket,
+    Band, Broker, ConnId, Factor, Instant, OutletId, Policy, Rand, Recorder, Refusal, Sample,
+    TenantId, Ticket,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -138,6 +139,7 @@ pub(crate) struct World<'a> {
     moments: Vec<Moment>,
     traces: Option<Vec<Trace>>,
     watching: Watching,
+    recorder: Option<Recorder>,
     /// Frames that an offer finished, with the byte at which each ends and its sequence.
     whole: Vec<(u64, Item, u64)>,
     /// Topics with `block` subscriptions; whether one was at its limit, and held jobs, when they
@@ -157,6 +159,8 @@ pub(crate) struct Ran {
     pub(crate) report: Report,
     pub(crate) conviction: Option<Conviction>,
     pub(crate) traces: Traces,
+    /// Empty unless it was asked for.
+    pub(crate) tape: Vec<u8>,
 }
 
 /// What went wrong while the world was built: the scenario asks for what the broker refuses.
@@ -176,7 +180,9 @@ pub(crate) fn run(story: &Story, traced: bool, watch: Watch) -> Result<Ran, Stri
 impl<'a> World<'a> {
     fn new(story: &'a Story, traced: bool, watch: Watch) -> Result<Self, String> {
         let rand = Rand::new(story.seed);
-        let shards = (0..story.shards()).map(|number| Shard::new(story, &rand, number));
+        let recorder = watch.tape.then(|| taped::recorder(story, &rand));
+        let tape = watch.tape;
+        let shards = (0..story.shards()).map(|number| Shard::new(story, &rand, number, tape));
         let shards: Vec<Shard> = shards.collect::<Result<_, _>>()?;
         let rings = shards.len() * shards.len();
         let mut world = Self {
@@ -201,6 +207,7 @@ impl<'a> World<'a> {
             moments: Vec::new(),
             traces: traced.then(Vec::new),
             watching: Watching::new(story, watch),
+            recorder,
             whole: Vec::new(),
             blocking: blocking(story),
             per_batch: per_batch(story),
@@ -329,8 +336,9 @@ fn per_batch(story: &Story) -> Vec<u64> {
 }
 
 impl Shard {
-    fn new(story: &Story, rand: &Rand, number: u32) -> Result<Self, String> {
+    fn new(story: &Story, rand: &Rand, number: u32, tape: bool) -> Result<Self, String> {
         let mut broker = Broker::shard(story.limits.clone(), rand.fork("broker").bits(), number);
+        broker.record_inputs(tape);
         broker.advance(Instant::ZERO);
         let tenants = story.tenants.iter().map(|(name, weight)| {
             broker.tenant(*weight).map_err(|why| refused(&format!("tenant `{name}`"), why))

@@ -42,6 +42,7 @@ const STEPS: &[Step] = &[
     Step { name: "faults", what: "broken code is convicted by named tests", run: all_faults },
     Step { name: "instructions", what: "what each operation costs", run: instructions::step },
     Step { name: "scenarios", what: "the overload stories and their judges", run: scenarios },
+    Step { name: "swarm", what: "random worlds and their judges, for 90 s", run: swarm },
     Step { name: "fuzz", what: "every decoder against made-up bytes", run: fuzz::step },
     Step { name: "report", what: "the HTML report in a real browser", run: report::run },
     Step { name: "clients", what: "real Pusher clients, one of them stopped", run: clients::run },
@@ -149,6 +150,28 @@ fn scenarios(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
+/// Random worlds must be convicted of nothing and come by everything, and the first 200 must be
+/// the same in the build that the tests use.
+fn swarm(workspace: &Workspace) -> Result<()> {
+    let run = |profile: &str, bounds: &str| {
+        let line = format!("run {profile}--locked -p sluicegate-sim -- swarm {bounds}");
+        cargo(workspace, &line).capture_output()
+    };
+    let long = run("--release ", "--for 90s")?;
+    println!("{}", long.text);
+    ensure!(long.success, "a world was convicted, or something was never come by; see above");
+    let release = run("--release ", "--runs 200 --hash")?;
+    let debug = run("", "--runs 200 --hash")?;
+    let (one, other) = (release.text.trim(), debug.text.trim());
+    ensure!(release.success && debug.success, "the first 200 worlds must pass: {one} {other}");
+    ensure!(
+        one == other,
+        "debug and release decide differently: {one} in release, {other} in debug"
+    );
+    println!("debug and release play the same: {one}");
+    Ok(())
+}
+
 /// The first lines in which two texts differ.
 fn difference<'a>(one: &'a str, other: &'a str) -> Option<(&'a str, &'a str)> {
     let lines = one.lines().count().max(other.lines().count());
@@ -173,10 +196,8 @@ mod tests {
     #[test]
     fn steps_are_selected_by_name() {
         assert_eq!(names(None, None).unwrap().len(), STEPS.len());
-        assert_eq!(
-            names(Some("scenarios"), None).unwrap(),
-            ["scenarios", "fuzz", "report", "clients"]
-        );
+        let after = ["scenarios", "swarm", "fuzz", "report", "clients"];
+        assert_eq!(names(Some("scenarios"), None).unwrap(), after);
         assert_eq!(names(None, Some("tidy")).unwrap(), ["tidy"]);
     }
 

@@ -1,11 +1,11 @@
-//! The long forms of what must pass, for a night: every planted fault, every count, the models with
-//! many more operations, the mutants of core's decisions, and which lines of core no test reaches.
-//! Goes on after a failure and reports all at the end.
+//! The long forms of what must pass, for a night: every planted fault, swarm, every count, the
+//! models with many more operations, the mutants of core's decisions, and which lines of core no
+//! test reaches. Goes on after a failure and reports all at the end.
 
 use crate::clock::{Stopwatch, readable};
 use crate::program::Program;
 use crate::workspace::Workspace;
-use crate::{apt, faults, instructions};
+use crate::{apt, convict, faults, instructions};
 use anyhow::{Result, bail, ensure};
 use std::time::Duration;
 
@@ -54,6 +54,8 @@ struct Part {
 
 const PARTS: &[Part] = &[
     Part { name: "faults", what: "broken code is convicted by named tests", run: all_faults },
+    Part { name: "convict", what: "swarm finds planted faults within a minute", run: convicted },
+    Part { name: "swarm", what: "random worlds for half an hour", run: swarm },
     Part { name: "instructions", what: "what each operation costs", run: count },
     Part {
         name: "models",
@@ -109,6 +111,20 @@ fn select(only: Option<&str>) -> Result<&'static [Part]> {
 
 fn all_faults(workspace: &Workspace) -> Result<Outcome> {
     faults::run(workspace, None).map(|()| Outcome::Passed)
+}
+
+fn convicted(workspace: &Workspace) -> Result<Outcome> {
+    convict::run(workspace, None).map(|()| Outcome::Passed)
+}
+
+/// Other worlds than in CI.
+fn swarm(workspace: &Workspace) -> Result<Outcome> {
+    let line = format!(
+        "cargo run --release --locked -p sluicegate-sim -- swarm --for 30m --seed 1000000000 \
+         --tape {FOLDER}/swarm.tape"
+    );
+    Program::new(&line, &workspace.root, LIMIT).run()?;
+    Ok(Outcome::Passed)
 }
 
 fn count(workspace: &Workspace) -> Result<Outcome> {

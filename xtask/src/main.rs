@@ -5,6 +5,7 @@ mod bench;
 mod ci;
 mod clients;
 mod clock;
+mod convict;
 mod copy;
 mod deep;
 mod faults;
@@ -38,6 +39,12 @@ enum Habit {
     Ci(ci::Selection),
     /// Real Pusher clients against the release server.
     Clients,
+    /// Breaks core on purpose and demands that swarm convicts it and shrink makes its tape small.
+    Convict {
+        /// Only the fault whose file has this stem.
+        #[arg(long)]
+        only: Option<String>,
+    },
     /// What takes hours: faults, instructions, models, coverage, mutants. Goes on after a failure.
     Deep(deep::Selection),
     /// Breaks a copy of the code on purpose and demands that named tests fail.
@@ -70,6 +77,7 @@ fn main() -> ExitCode {
         Habit::Bench => bench::run(&workspace),
         Habit::Ci(selection) => ci::run(&workspace, &selection),
         Habit::Clients => clients::run(&workspace),
+        Habit::Convict { only } => convict::run(&workspace, only.as_deref()),
         Habit::Deep(selection) => deep::run(&workspace, &selection),
         Habit::Faults { only } => faults::run(&workspace, only.as_deref()),
         Habit::Fuzz(options) => fuzz::run(&workspace, &options),

@@ -5,7 +5,7 @@ use super::Broker;
 use crate::backlog::has_half;
 use crate::lag::Load;
 use crate::ledger::Tally;
-use crate::notice::Gap;
+use crate::notice::{Gap, Notice};
 use crate::peers::{Pipe, RUN, SLOT, Stage, Sub, Unplaced};
 use crate::replay::{Bounds, Start};
 use crate::ring::Slot;
@@ -222,10 +222,15 @@ impl Broker {
         for index in behind {
             let sub = &self.peers.subs[index];
             let head = self.head_here(sub.topic);
-            if sub.unplaced == Unplaced::No {
+            let is_placed = sub.unplaced == Unplaced::No;
+            if is_placed {
                 self.lose_behind(index, head, why);
             }
             self.join_at_head(index);
+            if !is_placed {
+                let sub = self.peers.sub_id(index);
+                self.notices.push_back(Notice::Joined { sub, start: head.0 });
+            }
         }
     }
 

@@ -1,7 +1,8 @@
 //! Recounts everything and compares it with what is kept. For tests and the simulator.
 
-use super::Broker;
+use super::{Broker, Offer};
 use crate::backlog::{has_half, holds};
+use crate::id::SubId;
 use crate::lag::Load;
 use crate::ledger::{Books, Broken, Tally, same, same_tally};
 use crate::mesh::{Outbox, Parcel};
@@ -261,6 +262,24 @@ impl Broker {
         bytes += logs.map(|_| ENTRY).sum::<u64>();
         bytes += self.mesh.outboxes.iter().flat_map(Outbox::iter).map(Parcel::cost).sum::<u64>();
         same("memory: bytes held", self.memory.bytes(), bytes)
+    }
+
+    /// Whose batches an open offer holds and the first sequence number of each, beside its
+    /// [`frames`](Self::frames); none for a control frame. For judges. Cost: O(frames).
+    pub fn offered(&self, offer: Offer) -> Vec<Option<(SubId, u64)>> {
+        let Ok(outlet) = self.peers.outlet(offer.outlet) else { return Vec::new() };
+        let ring = &outlet.ring;
+        let slots = (ring.base()..ring.mark()).map(|position| ring.at(position));
+        let whose = slots.filter(|slot| !slot.is_tombstone()).map(|slot| {
+            let first = self.memory.get(slot.message).first;
+            (!slot.is_control()).then(|| (self.peers.sub_id(slot.sub), first))
+        });
+        let mut whose: Vec<_> = whose.collect();
+        // A frame in mid-write goes before the control frames.
+        let begun = usize::from(outlet.write.out(super::Lane::InLine) > 0);
+        let firsts = outlet.write.offered.firsts as usize;
+        whose.splice(begun..begun, core::iter::repeat_n(None, firsts));
+        whose
     }
 
     /// The stuck-state predicate: is there work that nothing will ever wake? Holds when the host

@@ -3,7 +3,7 @@
 use super::{Backlog, Broker};
 use crate::id::{ConnId, OutletId, SubId, TenantId, TopicId};
 use crate::lag::Load;
-use crate::ledger::{Books, SubBooks, TopicBooks};
+use crate::ledger::{Books, SubBooks, Tally, TopicBooks};
 use crate::limits::Limits;
 use crate::peers::{Stage, Unplaced};
 use crate::pressure::Factor;
@@ -122,4 +122,52 @@ impl Broker {
     pub const fn jobs(&self) -> (u32, u32) {
         self.schedule.counts()
     }
+
+    /// Its number among the shards of the process.
+    pub const fn number(&self) -> u32 {
+        self.mesh.shard
+    }
+
+    /// A hash of what is held and of every count in the books: equal after the same decisions.
+    /// Cost: O(tenants).
+    pub fn fingerprint(&self) -> u64 {
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let mut put = |word: u64| {
+            hash = (hash ^ word).wrapping_mul(0x0100_0000_01b3);
+            hash ^= hash >> 29;
+        };
+        let (queued, parked) = self.jobs();
+        let (conns, subs) = self.counts();
+        for word in [self.now.as_nanos(), self.held(), self.inflight(), self.band() as u64] {
+            put(word);
+        }
+        for word in [queued, parked, conns, subs, self.topics.len(), self.factor().thousandths()] {
+            put(word.into());
+        }
+        for books in core::iter::once(&self.ledger.shard).chain(&self.ledger.tenants) {
+            for Tally { records, bytes } in columns(books) {
+                put(records);
+                put(bytes);
+            }
+            for table in [&books.refused, &books.shed, &books.evicted, &books.dropped] {
+                for (place, reason, Tally { records, bytes }) in table.iter() {
+                    put((place as u64) << 8 | reason as u64);
+                    put(records);
+                    put(bytes);
+                }
+                put(u64::MAX);
+            }
+        }
+        hash
+    }
+}
+
+/// Every column of the books that is one number.
+const fn columns(books: &Books) -> [Tally; 11] {
+    let Books { offered, admitted, waiting, sequenced, returned, .. } = books;
+    let Books { forwarded, received, queued, expected, delivered, left, .. } = books;
+    [
+        *offered, *admitted, *waiting, *sequenced, *returned, *forwarded, *received, *queued,
+        *expected, *delivered, *left,
+    ]
 }

@@ -5,29 +5,30 @@
 //! random bytes, are what the fuzzer and the model tests feed: [`Broker::apply`] takes any input
 //! and ignores what a host may not do.
 
-use super::{Broker, Close, Effect, Lane, Message, Offer, Pipe, Progress, Wish};
+use super::{Broker, Close, Effect, Lane, Message, Pipe, Progress, Wish};
 use crate::id::{ConnId, OutletId, SubId, TenantId, TopicId};
-use crate::lag::Load;
 use crate::ledger::Tally;
-use crate::mesh::{self, Body, Carried, Fetch, Head, Named, Parcel};
-use crate::peers::{Sub, Unplaced};
+use crate::mesh::{Body, Carried, Fetch, Head, Named, Parcel};
 use crate::pressure::Sample;
 use crate::replay::Start;
 use crate::time::Instant;
-use crate::verdict::{Ack, Place, Policy, Reason, Refusal, Retry, Verdict};
-use crate::writer::State;
+use crate::verdict::{Place, Reason, Refusal, Retry, Verdict};
 use alloc::vec::Vec;
-use bytes::Bytes;
+
+mod file;
+mod play;
+
+pub use file::{Damage, Item, Items, Recorder, Tape};
 
 /// The most numbers of an input.
 const MOST: usize = 16;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident $width:literal)*) => {
-        /// What an input does, and how many numbers it has.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        /// What an input does.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         #[repr(u8)]
-        enum Kind {
+        pub enum Kind {
             $($(#[$doc])* $kind,)*
         }
 
@@ -38,29 +39,54 @@ macro_rules! kinds {
 }
 
 kinds! {
+    /// Time.
     Advance 1
+    /// Connection, how (after flushing, now), bytes of the last frame.
     Close 3
+    /// Connection.
     Gone 1
+    /// Bytes lent, bytes that could be lent.
     Lease 2
+    /// Tenant.
     Open 1
+    /// Connection, pipe (shared, single).
     Outlet 2
+    /// The next effect.
     Poll 0
+    /// The next parcel for this shard.
     PollParcel 1
+    /// Whether it could be read, `avg10`, total.
     Pressure 3
+    /// Connection, topic, bytes, records, ack (none, now, wait), whether one outlet is left out,
+    /// which.
     Publish 7
+    /// Connection, bytes.
     Reassembly 2
+    /// From which shard, and the parcel.
     Receive 16
+    /// Connection, records, bytes, and the refusal.
     Refuse 6
+    /// Outlet.
     Refused 1
+    /// Outlet, bytes, lane (first, in line).
     Send 3
+    /// Outlet, bytes.
     Sent 2
+    /// Outlet.
     Shut 1
+    /// Nothing new from now on.
     Shutdown 0
+    /// Deliveries at most.
     Step 1
+    /// Outlet, topic, policy, batches, bytes, and the start.
     Subscribe 8
+    /// Weight.
     Tenant 1
+    /// Tenant, hash of the name, its length.
     Topic 3
+    /// Subscription.
     Unsubscribe 1
+    /// Outlet.
     Writable 1
 }
 
@@ -100,20 +126,31 @@ impl Input {
         Self { kind, numbers }
     }
 
+    /// An input of this kind. Numbers that are missing are 0; those beyond its own are left out.
+    pub fn with(kind: Kind, some: &[u64]) -> Self {
+        let (_, width) = Kind::ALL[kind as usize];
+        let mut numbers = [0; MOST];
+        let own = some.len().min(width);
+        numbers[..own].copy_from_slice(&some[..own]);
+        Self { kind, numbers }
+    }
+
+    /// What it does.
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Its numbers, in the order in which [`Kind`] names them. Ids are as bits.
+    pub fn numbers(&self) -> &[u64] {
+        &self.numbers[..Kind::ALL[self.kind as usize].1]
+    }
+
     /// Appends the input to a tape: a byte for its kind, then its numbers in LEB128.
     pub fn encode(&self, tape: &mut Vec<u8>) {
         let (kind, width) = Kind::ALL[self.kind as usize];
         tape.push(kind as u8);
         for number in &self.numbers[..width] {
-            let mut left = *number;
-            loop {
-                let low = u8::try_from(left & 0x7f).expect("seven bits");
-                left >>= 7;
-                tape.push(if left == 0 { low } else { low | 0x80 });
-                if left == 0 {
-                    break;
-                }
-            }
+            push_leb128(tape, *number);
         }
     }
 
@@ -135,6 +172,17 @@ impl Input {
         let mut kept = [0; MOST];
         kept[..width].copy_from_slice(&numbers[..width]);
         Self { kind, numbers: kept }
+    }
+}
+
+fn push_leb128(tape: &mut Vec<u8>, mut left: u64) {
+    loop {
+        let low = u8::try_from(left & 0x7f).expect("seven bits");
+        left >>= 7;
+        tape.push(if left == 0 { low } else { low | 0x80 });
+        if left == 0 {
+            break;
+        }
     }
 }
 
@@ -295,15 +343,6 @@ fn of_carried(carried: &Carried) -> [u64; 6] {
     }
 }
 
-fn carried(numbers: &[u64]) -> Carried {
-    Carried {
-        frame: blank(numbers[0]),
-        records: numbers[1],
-        at: Instant::from_nanos(numbers[2]),
-        except: (numbers[3] == 1).then(|| (narrow(numbers[4]), OutletId::from_bits(numbers[5]))),
-    }
-}
-
 fn of_head(Head { next, offset, epoch }: Head) -> [u64; 3] {
     [next, offset, epoch]
 }
@@ -379,194 +418,6 @@ fn of_parcel(from: u32, parcel: &Parcel) -> [u64; MOST] {
     numbers
 }
 
-fn parcel(numbers: &[u64; MOST]) -> Parcel {
-    use crate::id::Ticket;
-    let rest = &numbers[5..];
-    let head = || Head { next: rest[0], offset: rest[1], epoch: rest[2] };
-    let no = |at: usize| refusal([rest[at], rest[at + 1], rest[at + 2]]);
-    let body = match numbers[4] % 11 {
-        0 => Body::Forward(carried(rest), Ticket::from_bits(rest[6])),
-        1 if rest[4] == 1 => Body::Done(Ticket::from_bits(rest[0]), Ok(rest[1])),
-        1 => Body::Done(Ticket::from_bits(rest[0]), Err(no(1))),
-        2 => Body::Interest { on: rest[0] == 1, block: rest[1] == 1 },
-        3 => Body::Joined(if rest[3] == 1 { Ok(head()) } else { Err(no(0)) }),
-        4 => Body::Batch(carried(rest), rest[6], rest[7]),
-        5 => Body::Lost(head()),
-        6 => Body::Credit(narrow(rest[0]), rest[1]),
-        7 => Body::Fetch(Fetch {
-            sub: SubId::from_bits(rest[0]),
-            start: start([rest[1], rest[2], rest[3]]),
-            is_placed: rest[4] == 1,
-            room: Load { batches: narrow(rest[5]), bytes: rest[6] },
-        }),
-        8 => {
-            let place = mesh::Place { wanted: rest[1], from: rest[2], offset: rest[3] };
-            Body::Place(SubId::from_bits(rest[0]), place)
-        }
-        9 => Body::Past(SubId::from_bits(rest[8]), carried(rest), rest[6], rest[7]),
-        _ => Body::Fetched(SubId::from_bits(rest[3]), head(), rest[4] == 1),
-    };
-    let name = Named { hash: numbers[2], bytes: narrow(numbers[3]) };
-    Parcel { tenant: narrow(numbers[1]), topic: name.on_tape().into(), name, body }
-}
-
 fn narrow(number: u64) -> u32 {
     u32::try_from(number & u64::from(u32::MAX)).expect("32 bits")
-}
-
-/// A frame of that length; a tape holds no payloads.
-fn blank(bytes: u64) -> Bytes {
-    const MOST_BYTES: u64 = 64 << 20;
-    let bytes = usize::try_from(bytes.min(MOST_BYTES)).expect("it is bounded");
-    Bytes::from(alloc::vec![0; bytes])
-}
-
-/// Playing.
-impl Broker {
-    /// Does what an input says, as its host once did. Whatever the numbers are, nothing panics that
-    /// a host could not make panic with them: what no host may do is ignored.
-    pub fn apply(&mut self, input: &Input) -> Outcome {
-        let n = &input.numbers;
-        match input.kind {
-            Kind::Advance if n[0] < self.now.as_nanos() => return Outcome::Ignored,
-            Kind::Advance => self.advance(Instant::from_nanos(n[0])),
-            Kind::Gone => self.gone(ConnId::from_bits(n[0])),
-            Kind::Lease => self.lease(n[0], n[1]),
-            Kind::Pressure => {
-                let sample = Sample { avg10: narrow(n[1]), total: n[2] };
-                self.pressure((n[0] == 1).then_some(sample));
-            }
-            Kind::Refused => self.refused(OutletId::from_bits(n[0])),
-            Kind::Shut => self.shut(OutletId::from_bits(n[0])),
-            Kind::Shutdown => self.shutdown(),
-            Kind::Writable => self.writable(OutletId::from_bits(n[0])),
-            Kind::Refuse => {
-                let brought = Tally { records: n[1], bytes: n[2] };
-                self.refuse(ConnId::from_bits(n[0]), brought, refusal([n[3], n[4], n[5]]));
-            }
-            Kind::Sent => return self.apply_sent(OutletId::from_bits(n[0]), n[1]),
-            Kind::Receive => return self.apply_receive(n),
-            Kind::Poll => return Outcome::Effect(self.poll()),
-            Kind::PollParcel => return Outcome::Parcel(self.poll_parcel(narrow(n[0])).is_some()),
-            Kind::Step => return Outcome::Progress(self.step(narrow(n[0]))),
-            _ => return self.apply_command(input),
-        }
-        Outcome::Done
-    }
-
-    fn apply_command(&mut self, input: &Input) -> Outcome {
-        let n = &input.numbers;
-        let id = |result: Result<u64, Refusal>| result.map_or_else(Outcome::Refused, Outcome::Id);
-        let done =
-            |result: Result<(), Refusal>| result.map_or_else(Outcome::Refused, |()| Outcome::Done);
-        let conn = ConnId::from_bits(n[0]);
-        let outlet = OutletId::from_bits(n[0]);
-        match input.kind {
-            Kind::Close => {
-                let how = choose(&[Close::AfterFlush, Close::Now], n[1]);
-                done(self.close(conn, how, blank(n[2])))
-            }
-            Kind::Open => id(self.open(TenantId::from_bits(n[0])).map(ConnId::to_bits)),
-            Kind::Outlet => {
-                let pipe = choose(&[Pipe::Shared, Pipe::Single], n[1]);
-                id(self.outlet(conn, pipe).map(OutletId::to_bits))
-            }
-            Kind::Publish => {
-                let ack = choose(&[Ack::None, Ack::Now, Ack::Wait], n[4]);
-                let except = (n[5] == 1).then(|| OutletId::from_bits(n[6]));
-                let message = Message { frame: blank(n[2]), records: narrow(n[3]), ack, except };
-                Outcome::Verdict(self.publish(conn, TopicId::from_bits(n[1]), message))
-            }
-            Kind::Reassembly => done(self.reassembly(conn, n[1])),
-            Kind::Send => {
-                let lane = choose(&[Lane::First, Lane::InLine], n[2]);
-                done(self.send(outlet, blank(n[1]), lane))
-            }
-            Kind::Subscribe => {
-                let start = start([n[5], n[6], n[7]]);
-                let policies = [Policy::Block, Policy::DropNew, Policy::DropOld, Policy::Latest];
-                let policy = choose(&policies, n[2]);
-                let wish = Wish { policy, batches: narrow(n[3]), bytes: n[4], start };
-                id(self.subscribe(outlet, TopicId::from_bits(n[1]), wish).map(SubId::to_bits))
-            }
-            Kind::Tenant => id(self.tenant(narrow(n[0])).map(TenantId::to_bits)),
-            Kind::Topic => {
-                let name = Named { hash: n[1], bytes: narrow(n[2]) };
-                self.tape_topic(TenantId::from_bits(n[0]), name);
-                let topic = self.topic_named(TenantId::from_bits(n[0]), &name.on_tape(), name);
-                id(topic.map(TopicId::to_bits))
-            }
-            Kind::Unsubscribe => done(self.unsubscribe(SubId::from_bits(n[0]))),
-            _ => Outcome::Ignored,
-        }
-    }
-
-    fn apply_sent(&mut self, outlet: OutletId, bytes: u64) -> Outcome {
-        match self.peers.outlet(outlet) {
-            Ok(pipe) if pipe.write.state == State::Offered => {
-                let most = pipe.write.offered.bytes;
-                self.sent(Offer { outlet, bytes: most }, bytes.min(most));
-                Outcome::Done
-            }
-            _ => Outcome::Ignored,
-        }
-    }
-
-    /// Whether a parcel could come from another shard: it answers what was asked, and carries what
-    /// could be published.
-    fn is_sound(&self, parcel: &Parcel) -> bool {
-        let tenant = TenantId { index: parcel.tenant, generation: 0 };
-        let topic = self.find_topic(tenant, &parcel.topic).map(|topic| &self.topics[topic.index]);
-        let fits = |job: &Carried, first: u64| {
-            let records = (1..=4096).contains(&job.records);
-            records && !job.frame.is_empty() && first < 1 << 60
-        };
-        // Those of a topic of another shard that have a place, but for the one that asks for it.
-        let waits = |id: SubId| {
-            let sub = self.peers.sub(id).ok().filter(|sub| sub.asked)?;
-            let placed = sub.unplaced == Unplaced::No;
-            (placed || matches!(parcel.body, Body::Place(..))).then_some(sub)
-        };
-        match &parcel.body {
-            Body::Forward(job, _) => fits(job, 0),
-            Body::Done(flight, _) => {
-                let flight = self.mesh.flights.get(flight.index, flight.generation);
-                flight.zip(topic).is_some_and(|(flight, topic)| {
-                    self.topics[flight.topic].name == topic.name && topic.tenant == parcel.tenant
-                })
-            }
-            Body::Joined(_) => topic.is_some_and(|topic| topic.asked),
-            Body::Batch(job, first, offset) => {
-                let ahead = topic.is_none_or(|topic| *offset >= topic.passed);
-                fits(job, *first) && ahead && *offset < 1 << 60
-            }
-            Body::Lost(head) => head.next < 1 << 60 && head.offset < 1 << 60,
-            Body::Interest { .. } | Body::Credit(..) | Body::Fetch(_) => true,
-            Body::Place(sub, place) => {
-                let unplaced = |sub: &Sub| sub.unplaced != Unplaced::No;
-                waits(*sub).is_some_and(unplaced) && place.from.max(place.offset) < 1 << 60
-            }
-            Body::Past(sub, job, first, offset) => {
-                let ahead = |sub: &Sub| *first >= sub.start && *offset >= sub.passed;
-                fits(job, *first) && waits(*sub).is_some_and(ahead) && *offset < 1 << 60
-            }
-            Body::Fetched(sub, head, _) => {
-                let ahead = |sub: &Sub| head.next >= sub.start && head.offset >= sub.passed;
-                let most = head.next.max(head.offset);
-                waits(*sub).is_some_and(ahead) && most < 1 << 60
-            }
-        }
-    }
-
-    /// Parcels of a shard's own peers are sound; those of a fuzzer are ignored.
-    fn apply_receive(&mut self, numbers: &[u64; MOST]) -> Outcome {
-        let parcel = parcel(numbers);
-        let from = narrow(numbers[0]);
-        let known = (parcel.tenant as usize) < self.tenants.len() && from < self.mesh.shards;
-        if !known || from == self.mesh.shard || !self.is_sound(&parcel) {
-            return Outcome::Ignored;
-        }
-        self.receive(from, parcel);
-        Outcome::Done
-    }
 }

@@ -1,7 +1,7 @@
 //! `run`: stories, on every core, printed in the order in which they were named.
 
 use super::bar::Bar;
-use super::{BAD_INPUT, jobs, only, say};
+use super::{BAD_INPUT, jobs, only, say, tapes};
 use serde_json::json;
 use sluicegate_sim::Outcome;
 use sluicegate_sim::batch::{self, Ended, Job, Listener, Progress, Run};
@@ -31,6 +31,9 @@ pub(crate) struct Options {
     /// Write a report with pictures: one HTML file that needs nothing else.
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
+    /// Write the tape of the story, which must be one; a convicted one writes its tape anyway.
+    #[arg(long, value_name = "TAPE")]
+    tape: Option<PathBuf>,
     /// How many stories run at the same time; one per core if it is not given.
     #[arg(long, value_name = "N")]
     jobs: Option<NonZero<usize>>,
@@ -71,7 +74,13 @@ pub(crate) fn run(options: &Options) -> u8 {
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     let threads = options.jobs.map_or(threads, NonZero::get);
     let keep = options.report.is_some();
-    let mut printer = Printer { json: options.json, bar: Bar::new(), code: 0, keep, kept: vec![] };
+    let json = options.json;
+    if options.tape.is_some() && jobs.len() != 1 {
+        eprintln!("error: `--tape` writes the tape of one story, and these are {}", jobs.len());
+        return BAD_INPUT;
+    }
+    let tape = options.tape.clone();
+    let mut printer = Printer { json, bar: Bar::new(), code: 0, keep, kept: vec![], tape };
     batch::run(jobs, threads, keep, &mut printer);
     printer.bar.clear();
     let Some(file) = &options.report else { return printer.code };
@@ -112,6 +121,7 @@ struct Printer {
     /// A report will be written.
     keep: bool,
     kept: Vec<Run>,
+    tape: Option<PathBuf>,
 }
 
 impl Listener for Printer {
@@ -124,6 +134,11 @@ impl Listener for Printer {
             print(outcome, run.wall);
         }
         tell_failure(&run);
+        let kept = tapes::keep(&run, self.tape.as_deref());
+        if let Err(message) = kept {
+            eprintln!("error: {message}");
+            self.code = self.code.max(BAD_INPUT);
+        }
         if self.keep {
             self.kept.push(run);
         }

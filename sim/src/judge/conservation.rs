@@ -83,6 +83,15 @@ impl Conservation {
         }
     }
 
+    /// A publish that its host refused by itself: the numbers of the place and of the reason, as a
+    /// tape has them.
+    pub fn hear_refused(&mut self, publish: &Publish, (place, reason): (u64, u64)) {
+        let at = |number: u64, of: usize| usize::try_from(number % of as u64).unwrap_or(0);
+        let place = Place::ALL[at(place, Place::ALL.len())];
+        let reason = Reason::ALL[at(reason, Reason::ALL.len())];
+        *self.refused.entry((place, reason)).or_default() += tally(publish);
+    }
+
     fn seen(&mut self, sub: u32) -> &mut Seen {
         let at = at(sub);
         if self.subscribers.len() <= at {

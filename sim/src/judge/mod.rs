@@ -4,6 +4,7 @@
 //! compares. What it says is a [`Finding`]; the world adds when, the last events and the command.
 
 pub mod conservation;
+pub mod contract;
 pub mod fairness;
 pub mod freshness;
 pub mod hysteresis;
@@ -13,6 +14,8 @@ pub mod lossless;
 pub mod memory;
 pub mod order;
 pub mod permits;
+pub mod rotation;
+pub mod sequence;
 pub mod shutdown;
 pub mod stuck;
 

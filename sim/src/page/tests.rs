@@ -22,7 +22,7 @@ topic = "news"
 "#
     );
     let story = scenario::read("</script>.toml", &text).unwrap().remove(0);
-    let outcome = watch(&story, Watch { series: true, clock: None }).unwrap();
+    let outcome = watch(&story, Watch { series: true, ..Watch::default() }).unwrap();
     Run {
         job: Job { story, text: text.into() },
         ended: Ended::Ran(Box::new(outcome)),
@@ -85,7 +85,7 @@ fn a_crash_has_its_place_on_the_page() {
 fn the_page_has_the_chain_the_judges_and_every_expectation() {
     let text = include_str!("../../../scenarios/slow-subscriber.toml");
     let story = scenario::read("scenarios/slow-subscriber.toml", text).unwrap().remove(0);
-    let outcome = watch(&story, Watch { series: true, clock: None }).unwrap();
+    let outcome = watch(&story, Watch { series: true, ..Watch::default() }).unwrap();
     let job = Job { story, text: text.into() };
     let document =
         document(&[Run { job, ended: Ended::Ran(Box::new(outcome)), wall: 1, cpu: None }]);

@@ -29,7 +29,7 @@ stalls = [{{ at = "50ms" }}]
 }
 
 fn watched(story: &Story) -> (Outcome, Series) {
-    let mut outcome = watch(story, Watch { series: true, clock: None }).unwrap();
+    let mut outcome = watch(story, Watch { series: true, ..Watch::default() }).unwrap();
     let series = outcome.report.watched.take().expect("it was asked for").series;
     (outcome, series)
 }

@@ -153,7 +153,8 @@ impl World<'_> {
         for shard in &self.shards {
             for (number, (this, tenant)) in all.iter_mut().zip(&shard.tenants).enumerate() {
                 let Some(books) = shard.broker.tenant_books(*tenant) else { continue };
-                let per_batch = self.per_batch[number];
+                // Not judged when it is not known.
+                let per_batch = self.per_batch[number].max(1);
                 let batches = books.sequenced.records / per_batch;
                 let deliveries = books.expected.records / per_batch;
                 this.cost += fairness::cost(books.sequenced.bytes, batches, deliveries);
@@ -395,6 +396,7 @@ impl World<'_> {
         let taken = inboxes.clone().all(|reader| reader.inbox.is_empty());
         let drained = left.is_nothing() && self.in_clients() == 0 && self.is_mesh_empty() && taken;
         let watched = self.watched();
+        let tape = self.take_tape();
         let rows = self.rows();
         let report = Report {
             name: self.story.name(),
@@ -415,7 +417,7 @@ impl World<'_> {
             facts: self.log.facts(),
             watched,
         };
-        super::Ran { report, conviction, traces }
+        super::Ran { report, conviction, traces, tape }
     }
 
     /// The rows of the subscribers' groups, with those that are still there.

@@ -119,6 +119,7 @@ impl World<'_> {
         } else {
             self.set_alarm(shard);
         }
+        self.note_inputs(shard);
         self.recount(shard)
     }
 

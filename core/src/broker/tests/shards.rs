@@ -841,3 +841,20 @@ fn whoever_joins_in_the_middle_of_a_loss_learns_of_the_rest() {
     let lost: Vec<u64> = peer.lost.iter().copied().collect();
     assert_eq!((peer.start, peer.received.len(), lost), (Some(4), 1, [5, 6, 7, 8].to_vec()));
 }
+
+#[test]
+fn a_start_in_the_past_that_a_shutdown_cuts_short_is_told_where_it_is() {
+    let mut cluster = Cluster::new(&Limits { shutdown_grace_ms: 0, ..lossless() }, 100);
+    let (owner, other) = owner_and_other(0);
+    cluster.join(other, 0, Policy::DropNew);
+    cluster.barrier();
+    let _ = cluster.publish(owner, 0, 100, None);
+    cluster.barrier();
+    let late = cluster.join_from(other, 0, Policy::DropNew, Start::Earliest);
+    assert_eq!(cluster.shards[other].peers[late].start, None, "the owner has not answered");
+    let broker = &mut cluster.shards[other].broker;
+    broker.shutdown();
+    broker.advance(Instant::from_millis(1));
+    cluster.settle(other);
+    assert_eq!(cluster.shards[other].peers[late].start, Some(2));
+}
