@@ -45,7 +45,7 @@ pub enum Case {
     /// A random story: the text of its file.
     Story(String),
     /// A random tape.
-    Tape(Script),
+    Tape(Box<Script>),
 }
 
 /// A world that was convicted.
@@ -215,7 +215,7 @@ fn world(seed: u64, number: u64) -> World {
         shards: plan.limits.shards,
         is_story: false,
         reached: played.reached,
-        convicted: played.conviction.map(|conviction| (conviction, Case::Tape(script))),
+        convicted: played.conviction.map(|conviction| (conviction, Case::Tape(Box::new(script)))),
     }
 }
 

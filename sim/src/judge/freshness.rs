@@ -1,8 +1,10 @@
 //! Freshness: who keeps the newest (`drop_old`, `latest`) and reads has the newest record at the
-//! end, and never gets an older one after a newer one was dropped for it.
+//! end, and never gets an older one after a newer one was dropped for it. A memory band drops what
+//! is new, and so does a full way between shards: what they took is not missed.
 
 use super::{Finding, Found};
 use crate::fact::Fact;
+use sluicegate_core::Place;
 use std::collections::BTreeMap;
 
 const NAME: &str = "freshness";
@@ -18,6 +20,8 @@ struct Follower {
     topic: u32,
     /// The number after the last record received.
     next: u64,
+    /// The number after the last record that a band or the mesh took.
+    taken: u64,
 }
 
 impl Freshness {
@@ -44,6 +48,11 @@ impl Freshness {
                     follower.next = first + u64::from(publish.records);
                 }
             }
+            Fact::Gap(sub, gap) if matches!(gap.place, Place::Memory | Place::Mesh) => {
+                if let Some(follower) = self.followers.get_mut(&sub) {
+                    follower.taken = gap.last + 1;
+                }
+            }
             Fact::Left(sub, _) => {
                 self.followers.remove(&sub);
             }
@@ -56,7 +65,8 @@ impl Freshness {
     pub fn end(&self, next: impl Fn(u32) -> u64, reads: impl Fn(u32) -> bool) -> Found {
         for (sub, follower) in &self.followers {
             let due = next(follower.topic);
-            if follower.next != 0 && follower.next < due && reads(*sub) {
+            let has = follower.next.max(follower.taken);
+            if follower.next != 0 && has < due && reads(*sub) {
                 let what = format!(
                     "subscriber {sub} keeps the newest and reads, but the last record it has is \
                      {} and the newest is {}",
@@ -96,6 +106,22 @@ mod tests {
         let mut left = judge(&[5]);
         left.hear(&Fact::Left(0, 0));
         left.end(|_| 11, |_| true).unwrap();
+    }
+
+    #[test]
+    fn what_a_band_or_the_mesh_took_is_not_missed() {
+        use sluicegate_core::{Gap, Reason};
+        for (place, last, fine) in [
+            (Place::Memory, 10, true),
+            (Place::Mesh, 10, true),
+            (Place::Memory, 9, false),
+            (Place::Backlog, 10, false),
+        ] {
+            let mut judge = judge(&[5]);
+            let gap = Gap { first: 7, last, records: 1, place, reason: Reason::Pressure };
+            judge.hear(&Fact::Gap(0, gap));
+            assert_eq!(judge.end(|_| 11, |_| true).is_ok(), fine, "{place:?} {last}");
+        }
     }
 
     #[test]

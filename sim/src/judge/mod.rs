@@ -24,7 +24,10 @@ use std::fmt;
 
 /// Every judge and what it promises, in alphabetical order.
 pub const ALL: &[(&str, &str)] = &[
+    ("books", "the core recounts itself and finds what it keeps"),
     ("conservation", "the books add up and say what the peers saw"),
+    ("contract", "single calls answer, bound and drop only as they may"),
+    ("crash", "nothing that a host may do stops the core"),
     ("fairness", "tenants get shares of the work by their weights"),
     ("framing", "every stream is whole frames and at most one begun"),
     ("freshness", "the newest record of a topic survives"),
@@ -34,6 +37,8 @@ pub const ALL: &[(&str, &str)] = &[
     ("memory", "queues, leases and idle shards hold what they may"),
     ("order", "sequences increase, and what is missing was announced before"),
     ("permits", "permits come back, and every acked publish has one answer"),
+    ("rotation", "no tenant with work is left behind by another one"),
+    ("sequence", "one order everywhere, and from its start on each record comes or is told"),
     ("shutdown", "a shard that shuts down takes nothing new and ends in time"),
     ("stuck", "no work waits that nothing will wake"),
 ];
