@@ -54,6 +54,14 @@ impl Broker {
         (sub.stage != Stage::Pending && sub.unplaced == Unplaced::No).then_some(sub.start)
     }
 
+    /// Whether anything is still to be written to an outlet, or told to one of its subscriptions:
+    /// records, control frames, gaps. Cost: O(its subscriptions).
+    pub fn has_work(&self, outlet: OutletId) -> Option<bool> {
+        let found = self.peers.outlet(outlet).ok()?;
+        let mut subs = found.subs.iter(&self.peers.subs);
+        Some(found.has_work() || subs.any(|sub| !self.peers.subs[sub].gaps.is_empty()))
+    }
+
     /// The epoch of a topic's life: whoever resumes gives it back with the sequence number. `None`
     /// while the shard that owns the topic has not said it.
     pub fn epoch(&self, topic: TopicId) -> Option<u64> {

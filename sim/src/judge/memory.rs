@@ -57,6 +57,11 @@ impl MemoryJudge {
         Err(Finding::safety(NAME, what))
     }
 
+    /// Whether a shard on which nothing waits held the same before.
+    pub fn is_usual(&self, shard: u32, tables: [u64; 3], held: u64) -> bool {
+        self.idle.get(&(shard, tables)) == Some(&held)
+    }
+
     /// A shard on which nothing waits: with the same tables it holds what it held before.
     pub fn idle(&mut self, shard: u32, tables: [u64; 3], held: u64) -> Found {
         let before = *self.idle.entry((shard, tables)).or_insert(held);

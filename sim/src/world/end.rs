@@ -10,7 +10,7 @@ use crate::judge::permits::{InUse, Permits, WindowUse};
 use crate::judge::stuck::{Leftover, Stuck};
 use crate::judge::{Conviction, Finding, Found, Kind};
 use crate::report::{self, Moment, Report, SubscriberRow};
-use crate::sink::Phase;
+use crate::sink::{Phase, Sink};
 use sluicegate_core::{Books, Pipe, Policy, Tally, pool};
 
 /// Everything is recounted after each of this many first turns of a shard, if that is not more
@@ -239,7 +239,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A shard on which nothing waits holds what its tables hold. Of many shards some is on its
+    /// A shard on which nothing waits, nor is to be told, holds what its tables hold. Of many shards some is on its
     /// way between them; and what a topic retains is not idle.
     fn inspect_idle(&mut self, shard: u32) -> Found {
         let broker = &self.shards[at(shard)].broker;
@@ -252,7 +252,12 @@ impl World<'_> {
         let (conns, subs) = broker.counts();
         let outlets = self.sinks.iter().filter(|sink| !sink.closed).count() as u64;
         let tables = [conns.into(), subs.into(), outlets];
-        self.jury.memory.idle(shard, tables, broker.held())
+        let held = broker.held();
+        let has_work = |sink: &Sink| broker.has_work(sink.outlet) == Some(true);
+        if self.jury.memory.is_usual(shard, tables, held) || self.sinks.iter().any(has_work) {
+            return Ok(());
+        }
+        self.jury.memory.idle(shard, tables, held)
     }
 
     /// What the world and the core know of one subscriber that is there.
