@@ -239,8 +239,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A shard on which nothing waits, nor is to be told, holds what its tables hold. Of many shards some is on its
-    /// way between them; and what a topic retains is not idle.
+    /// A shard on which nothing waits, nor is to be told, holds what its tables hold. Of many
+    /// shards some is on its way between them; and what a topic retains is not idle.
     fn inspect_idle(&mut self, shard: u32) -> Found {
         let broker = &self.shards[at(shard)].broker;
         let Books { queued, waiting, lag, .. } = broker.ledger();
