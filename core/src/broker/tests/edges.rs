@@ -183,3 +183,25 @@ fn room_for_a_whole_call_counts_the_memory_that_the_call_takes() {
         assert!(matches!(bench.publish(source, topic, 10_240), Verdict::Queued(_)));
     }
 }
+
+#[test]
+fn whoever_loses_its_last_batch_to_another_is_told() {
+    let mut bench = Bench::new(small(|_| {}));
+    let (source, _) = bench.peer(Pipe::Shared);
+    let (_, outlet) = bench.peer(Pipe::Shared);
+    let [quiet, busy] = ["quiet", "busy"].map(|name| bench.topic(name));
+    let sub = bench.broker.subscribe(outlet, quiet, Wish::policy(Policy::DropOld)).unwrap();
+    let _ = bench.broker.subscribe(outlet, busy, Wish::policy(Policy::DropOld)).unwrap();
+    for topic in [busy, quiet, busy, busy, busy] {
+        let _ = bench.publish(source, topic, 100);
+        bench.run(refuse_all);
+    }
+    for lost in [0, 1] {
+        let _ = bench.publish(source, busy, 100);
+        bench.run(refuse_all);
+        assert_eq!(bench.broker.sub_books(sub).unwrap().dropped.records, lost);
+    }
+    bench.broker.writable(outlet);
+    bench.run(|_| ALL);
+    assert_eq!(bench.gaps(sub), [(1, 1)]);
+}
