@@ -383,6 +383,28 @@ pub(crate) fn same_tally(what: &'static str, kept: Tally, due: Tally) -> Result<
 }
 
 impl Books {
+    /// Every column by its name, in the order of the identities; tables summed up.
+    pub fn columns(&self) -> [(&'static str, Tally); 16] {
+        [
+            ("offered", self.offered),
+            ("admitted", self.admitted),
+            ("refused", self.refused.total()),
+            ("shed", self.shed.total()),
+            ("waiting", self.waiting),
+            ("sequenced", self.sequenced),
+            ("evicted", self.evicted.total()),
+            ("returned", self.returned),
+            ("forwarded", self.forwarded),
+            ("received", self.received),
+            ("queued", self.queued),
+            ("expected", self.expected),
+            ("delivered", self.delivered),
+            ("dropped", self.dropped.total()),
+            ("left", self.left),
+            ("lag", self.lag),
+        ]
+    }
+
     /// Whether the three identities hold.
     #[cfg(any(test, feature = "check"))]
     pub fn check(&self) -> Result<(), Broken> {

@@ -68,33 +68,12 @@ const GAUGES: usize = 7;
 /// One tally per column, tables summed up.
 type Totals = [(&'static str, Tally); 16];
 
-fn totals(books: &Books) -> Totals {
-    [
-        ("offered", books.offered),
-        ("admitted", books.admitted),
-        ("refused", books.refused.total()),
-        ("shed", books.shed.total()),
-        ("waiting", books.waiting),
-        ("sequenced", books.sequenced),
-        ("evicted", books.evicted.total()),
-        ("returned", books.returned),
-        ("forwarded", books.forwarded),
-        ("received", books.received),
-        ("queued", books.queued),
-        ("expected", books.expected),
-        ("delivered", books.delivered),
-        ("dropped", books.dropped.total()),
-        ("left", books.left),
-        ("lag", books.lag),
-    ]
-}
-
 /// Columns that also fall: gauges.
 const LEVELS: [&str; 3] = ["waiting", "queued", "lag"];
 
 impl Page {
     fn read(broker: &Broker, tenants: &[(&str, TenantId)], process: Process) -> Self {
-        let books = |tenant| broker.tenant_books(tenant).map(totals);
+        let books = |tenant| broker.tenant_books(tenant).map(Books::columns);
         let (named, rest) = tenants.split_at(tenants.len().min(MAX_TENANT_LABELS));
         let mut pages: Vec<(String, Totals)> = named
             .iter()

@@ -53,7 +53,7 @@ impl Sums {
     fn close(&mut self, deck: &Deck) {
         for broker in deck.brokers() {
             let books = broker.ledger();
-            for (name, tally) in columns(books) {
+            for (name, tally) in Books::columns(books) {
                 self.add(name.to_owned(), tally);
             }
             for (name, table) in [
@@ -88,25 +88,6 @@ impl Sums {
     pub fn get(&self, name: &str) -> Tally {
         self.lines.iter().find(|(own, _)| own == name).map_or(Tally::ZERO, |(_, tally)| *tally)
     }
-}
-
-fn columns(books: &Books) -> [(&'static str, Tally); 14] {
-    [
-        ("offered", books.offered),
-        ("admitted", books.admitted),
-        ("refused", books.refused.total()),
-        ("shed", books.shed.total()),
-        ("waiting", books.waiting),
-        ("sequenced", books.sequenced),
-        ("evicted", books.evicted.total()),
-        ("returned", books.returned),
-        ("queued", books.queued),
-        ("expected", books.expected),
-        ("delivered", books.delivered),
-        ("dropped", books.dropped.total()),
-        ("left", books.left),
-        ("lag", books.lag),
-    ]
 }
 
 /// Plays a tape as it was.
