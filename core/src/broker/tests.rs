@@ -19,6 +19,7 @@ mod shards;
 mod shares;
 mod staleness;
 mod stalls;
+mod stopped;
 mod storm;
 mod tape;
 
