@@ -18,6 +18,7 @@ use crate::ledger::Tally;
 use crate::limits::Limits;
 use crate::list::{Link, List, node};
 use crate::peers::OfSource;
+use crate::replay::Keep;
 use crate::slab::Slab;
 use crate::time::Instant;
 use crate::timer::{Timed, Timers};
@@ -58,6 +59,8 @@ pub(crate) struct Job {
     pub(crate) tally: Tally,
     pub(crate) ack: Ack,
     pub(crate) except: Option<OutletId>,
+    /// What its topic keeps of it.
+    pub(crate) keep: Keep,
     /// Invariant: of a job of this shard, none exactly while it is parked.
     pub(crate) permit: Option<Permit>,
     pub(crate) origin: Origin,
@@ -78,6 +81,7 @@ impl Job {
             tally,
             ack,
             except: None,
+            keep: Keep::No,
             permit: None,
             origin: Origin::Here,
             link: Link::default(),

@@ -327,7 +327,7 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use sluicegate_core::{
-        Ack, Effect, Instant, Lane, Limits, Message, Pipe, Policy, Verdict, Wish,
+        Ack, Effect, Instant, Keep, Lane, Limits, Message, Pipe, Policy, Verdict, Wish,
     };
 
     fn message(frame: &'static str) -> Message {
@@ -336,6 +336,7 @@ mod tests {
             records: 1,
             ack: Ack::None,
             except: None,
+            keep: Keep::Default,
         }
     }
 

@@ -5,7 +5,8 @@ use super::channel;
 use crate::shard::Shard;
 use bytes::Bytes;
 use sluicegate_core::{
-    Ack, Broker, ConnId, Message, Place, Reason, Refusal, Retry, Tally, TenantId, TopicId, Verdict,
+    Ack, Broker, ConnId, Keep, Message, Place, Reason, Refusal, Retry, Tally, TenantId, TopicId,
+    Verdict,
 };
 use sluicegate_wire::pusher;
 use sluicegate_wire::rest::{self, Trigger};
@@ -98,7 +99,7 @@ fn dispatch(shard: &mut Shard, source: ConnId, tenant: TenantId, trigger: &Trigg
     let mut jobs = 0;
     let mut failed = None;
     for (topic, frame) in topics.into_iter().zip(frames) {
-        let message = Message { frame, records: 1, ack: Ack::Now, except };
+        let message = Message { frame, records: 1, ack: Ack::Now, except, keep: Keep::No };
         match shard.broker.publish(source, topic, message) {
             Verdict::Queued(_) | Verdict::Parked(_) => jobs += 1,
             Verdict::Refused(why) | Verdict::Shed(why) => failed = failed.or(Some(why)),

@@ -8,7 +8,7 @@ use super::{Link, MAX_MESSAGE, Step, Wait};
 use crate::shard::Shard;
 use bytes::Bytes;
 use sluicegate_core::{
-    Ack, Close, Lane, Message, Policy, Refusal, SubId, TenantId, TopicId, Verdict, Wish,
+    Ack, Close, Keep, Lane, Message, Policy, Refusal, SubId, TenantId, TopicId, Verdict, Wish,
 };
 use sluicegate_wire::pusher::{self, Command, Kind, MAX_CHANNEL, close};
 use sluicegate_wire::ws::{self, Decoder, Event, Opcode};
@@ -170,7 +170,13 @@ impl Client {
         self.events.spend(shard.broker.now())?;
         let user = shard.rosters.get(topic).and_then(|roster| roster.user_of(link.outlet));
         let frame = Bytes::from(pusher::client_event_frame(channel, name, data, user));
-        let message = Message { frame, records: 1, ack: Ack::None, except: Some(link.outlet) };
+        let message = Message {
+            frame,
+            records: 1,
+            ack: Ack::None,
+            except: Some(link.outlet),
+            keep: Keep::No,
+        };
         // What is discarded now or later, the client is told by a notice.
         match shard.broker.publish(link.conn, topic, message) {
             Verdict::Queued(_) | Verdict::Parked(_) | Verdict::Shed(_) => Ok(()),
