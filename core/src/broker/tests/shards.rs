@@ -5,6 +5,7 @@ use super::*;
 use crate::Parcel;
 use crate::model::{self, count};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec;
 use proptest::prelude::*;
 
 const SHARDS: usize = 3;
@@ -910,4 +911,90 @@ fn a_start_in_the_past_that_a_shutdown_cuts_short_is_told_where_it_is() {
     broker.advance(Instant::from_millis(1));
     cluster.settle(other);
     assert_eq!(cluster.shards[other].peers[late].start, Some(2));
+}
+
+/// Six batches, of which the second and the fourth are kept, also when another shard forwards them.
+fn with_holes(by: usize) -> Cluster {
+    let mut cluster = Cluster::new(&Limits { retention_records: 0, ..lossless() }, 100);
+    for keep in [Keep::No, newest(9), Keep::Default, newest(9), Keep::No, Keep::No] {
+        cluster.keep = keep;
+        let _ = cluster.publish(by, 0, 100, None);
+        cluster.barrier();
+    }
+    cluster
+}
+
+#[test]
+fn what_was_not_kept_is_missing_from_the_past_of_every_shard() {
+    let (owner, other) = owner_and_other(0);
+    for shard in [owner, other] {
+        for (from, start, due, lost) in [
+            (Start::Earliest, 2, vec![2, 4, 7], vec![]),
+            (Start::Last(2), 2, vec![2, 4, 7], vec![]),
+            (Start::Last(1), 4, vec![4, 7], vec![]),
+            (Start::Tail, 7, vec![7], vec![]),
+            (Start::At { epoch: 0, sequence: 1 }, 2, vec![2, 4, 7], vec![1, 3, 5, 6]),
+        ] {
+            let mut cluster = with_holes(other);
+            let at = cluster.join_from(shard, 0, Policy::DropNew, from);
+            cluster.barrier();
+            cluster.keep = Keep::No;
+            let _ = cluster.publish(owner, 0, 100, None);
+            cluster.barrier();
+            let peer = &cluster.shards[shard].peers[at];
+            let seqs: Vec<u64> = peer.received.iter().map(|n| cluster.order[n]).collect();
+            let gone: Vec<u64> = peer.lost.iter().copied().collect();
+            let seen = (peer.start, seqs, gone);
+            assert_eq!(seen, (Some(start), due, lost), "{from:?} on shard {shard}");
+            assert!(
+                cluster.shards[shard].broker.memory.iter().count() <= 2,
+                "only the log is left"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_host_hears_that_a_subscription_is_in_force_before_any_record_is_queued() {
+    let (owner, other) = owner_and_other(0);
+    let [from, to] = [owner, other].map(|shard| u32::try_from(shard).unwrap());
+    for (start, has_past, records) in
+        [(Start::Tail, false, 1), (Start::Last(1), true, 2), (Start::Earliest, true, 3)]
+    {
+        let mut cluster = with_holes(owner);
+        cluster.wire = 0;
+        cluster.join_from(other, 0, Policy::DropNew, start);
+        // Until the owner has given all that it has to say, and a batch after that.
+        for _ in 0..2 {
+            while let Some(question) = cluster.shards[other].broker.poll_parcel(from) {
+                cluster.shards[owner].broker.receive(to, question);
+            }
+            let topic = cluster.topic(other, 0);
+            let is_member = cluster.shards[other].broker.epoch(topic).is_some();
+            if start == Start::Tail || is_member {
+                let _ = cluster.publish(owner, 0, 100, None);
+            }
+            while let Some(answer) = cluster.shards[owner].broker.poll_parcel(to) {
+                cluster.shards[other].broker.receive(from, answer);
+            }
+            cluster.check(other);
+            let Shard { broker, peers, .. } = &mut cluster.shards[other];
+            if broker.start_of(peers[0].sub).is_some() {
+                break;
+            }
+            assert_eq!(broker.has_past(peers[0].sub), None, "nobody has answered");
+            let _ = broker.step(100);
+        }
+        let Shard { broker, peers, .. } = &mut cluster.shards[other];
+        let Peer { sub, outlet, .. } = peers[0];
+        assert_eq!(broker.step(100), Progress::More, "the host has to hear of it first");
+        let joined = broker.poll();
+        assert!(matches!(joined, Some(Effect::Notice(Notice::Joined { .. }))), "{joined:?}");
+        assert_eq!(broker.has_past(sub), Some(has_past), "{start:?}");
+        broker.send(outlet, Bytes::from_static(b"confirmed"), Lane::InLine).unwrap();
+        let _ = broker.step(100);
+        let Some(Effect::Write(offer)) = broker.poll() else { panic!("nothing to write") };
+        let sizes: Vec<usize> = broker.frames(offer).map(<[u8]>::len).collect();
+        assert_eq!(sizes, [&[9][..], &[100; 3][..records]].concat(), "{start:?}");
+    }
 }
