@@ -12,6 +12,7 @@ mod socket;
 mod write;
 
 use crate::config::Config;
+use crate::hooks::sender::Sender;
 use crate::session::{Action, Session};
 use crate::shard::{Shard, Word};
 use accept::{Accepted, Acceptor};
@@ -78,6 +79,8 @@ pub struct Server {
     grace: Duration,
     /// When the shutdown is over, once it has begun.
     stops_at: Option<Instant>,
+    /// Whom apps' servers are told through.
+    hooks: Option<Sender>,
 }
 
 impl std::fmt::Debug for Server {
@@ -135,7 +138,13 @@ impl Server {
             stop_sender: sender,
             grace: config.timing.grace,
             stops_at: None,
+            hooks: None,
         })
+    }
+
+    /// Tells apps' servers what happens, through this.
+    pub fn tell(&mut self, hooks: Sender) {
+        self.hooks = Some(hooks);
     }
 
     /// Where it listens: with the real port.
@@ -184,6 +193,11 @@ impl Server {
         // When there is more to do, the core's next deadline is now: the loop will not sleep.
         let (Progress::Idle | Progress::More) = self.shard.broker.step(WORK);
         self.carry_out();
+        while let Some(event) = self.shard.poll_hook() {
+            if let Some(hooks) = &self.hooks {
+                hooks.send(event);
+            }
+        }
     }
 
     /// Serves the sockets that were queued before, as long as the core has room to run what they
