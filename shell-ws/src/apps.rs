@@ -1,5 +1,6 @@
 //! Apps: who may connect and who may publish.
 
+use crate::hooks::Webhook;
 use serde::Deserialize;
 use sluicegate_core::TenantId;
 use std::collections::BTreeMap;
@@ -45,6 +46,16 @@ pub struct App {
     /// what they send, no server of yours has seen.
     #[serde(default)]
     pub client_events: bool,
+    /// Whether subscribers are told how many subscriptions their channel has.
+    #[serde(default)]
+    pub subscription_counts: bool,
+    /// Whether a connection that neither signs in nor joins a private or presence channel is
+    /// closed after ten seconds.
+    #[serde(default)]
+    pub authorized_only: bool,
+    /// Whom to tell what happens.
+    #[serde(default, rename = "webhook")]
+    pub webhooks: Vec<Webhook>,
 }
 
 impl App {
@@ -56,6 +67,9 @@ impl App {
             secret: Secret::new("app-secret".to_owned()),
             name: "development".to_owned(),
             client_events: true,
+            subscription_counts: false,
+            authorized_only: false,
+            webhooks: Vec::new(),
         }
     }
 }
@@ -92,6 +106,13 @@ impl Apps {
     /// The app of a tenant. Cost: O(log apps).
     pub fn by_tenant(&self, tenant: TenantId) -> Option<&App> {
         self.by_tenant.get(&tenant.to_bits()).map(|index| self.at(*index).0)
+    }
+
+    /// An app's place in the configuration, when somebody is told what happens in it.
+    /// Cost: O(log apps).
+    pub fn told(&self, tenant: TenantId) -> Option<usize> {
+        let index = *self.by_tenant.get(&tenant.to_bits())?;
+        (!self.list[index].0.webhooks.is_empty()).then_some(index)
     }
 
     fn at(&self, index: usize) -> (&App, TenantId) {

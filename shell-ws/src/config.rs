@@ -14,6 +14,7 @@
 mod explain;
 
 use crate::apps::App;
+use crate::hooks::{MAX_BATCH, Webhook};
 use crate::worker::Timing;
 use anyhow::{Context, Result, bail, ensure};
 use explain::{bad_limit, bad_toml, bad_value};
@@ -31,6 +32,9 @@ const EXPECTED_CONNECTIONS: u64 = 50_000;
 
 /// The most apps of one server.
 const MAX_APPS: usize = 9_000;
+
+/// The most endpoints of one app.
+const MAX_WEBHOOKS: usize = 10;
 
 /// The command line.
 #[derive(Debug, clap::Parser)]
@@ -159,14 +163,20 @@ impl Config {
     /// The configuration as a file, with secrets left out.
     pub fn print(&self) -> String {
         let mut out = format!("# listens on {}\n", self.address);
-        for App { id, key, name, client_events, .. } in &self.apps {
+        for App { id, key, name, client_events, subscription_counts, authorized_only, .. } in
+            &self.apps
+        {
             let quote = |text: &str| toml::Value::String(text.to_owned()).to_string();
             let (id, key, name) = (quote(id), quote(key), quote(name));
             let _ = writeln!(
                 out,
                 "\n[[app]]\nid = {id}\nkey = {key}\nsecret = \"\" # left out\nname = {name}\n\
                  # subscribers of private channels may send each other events\n\
-                 client_events = {client_events}"
+                 client_events = {client_events}\n\
+                 # subscribers are told how many subscriptions their channel has\n\
+                 subscription_counts = {subscription_counts}\n\
+                 # connections that neither sign in nor join a private channel are closed\n\
+                 authorized_only = {authorized_only}"
             );
         }
         out += "\n[limits]\n";
@@ -202,7 +212,7 @@ fn check_apps(apps: &[App]) -> Result<()> {
     ensure!(!apps.is_empty(), "there is no app: add an [[app]] with id, key and secret");
     ensure!(apps.len() <= MAX_APPS, "{} apps, but at most {MAX_APPS} are served", apps.len());
     let (mut ids, mut keys) = (BTreeSet::new(), BTreeSet::new());
-    for App { id, key, secret, name, client_events: _ } in apps {
+    for App { id, key, secret, name, webhooks, .. } in apps {
         let digits = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
         ensure!(digits, "[[app]]: `id` is {id:?}, but must be decimal digits, such as \"1001\"");
         let word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -218,8 +228,31 @@ fn check_apps(apps: &[App]) -> Result<()> {
             !name.chars().any(char::is_control),
             "[[app]] {id}: `name` is {name:?}, which holds a control character: take it out"
         );
+        check_webhooks(webhooks).with_context(|| format!("[[app]] {id}"))?;
         ensure!(ids.insert(id), "[[app]]: two apps have the `id` {id:?}: give each its own");
         ensure!(keys.insert(key), "[[app]]: two apps have the `key` {key:?}: give each its own");
+    }
+    Ok(())
+}
+
+fn check_webhooks(webhooks: &[Webhook]) -> Result<()> {
+    ensure!(
+        webhooks.len() <= MAX_WEBHOOKS,
+        "{} [[app.webhook]], but at most {MAX_WEBHOOKS} of one app are served",
+        webhooks.len()
+    );
+    for Webhook { url, batch, .. } in webhooks {
+        let parsed = reqwest::Url::parse(url);
+        let good = parsed.is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+        ensure!(
+            good,
+            "[[app.webhook]]: `url` is {url:?}, but must begin with http:// or https:// and name \
+             a host"
+        );
+        ensure!(
+            (1..=MAX_BATCH).contains(batch),
+            "[[app.webhook]]: `batch` is {batch}, but must be 1 to {MAX_BATCH} events"
+        );
     }
     Ok(())
 }

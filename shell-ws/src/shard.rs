@@ -1,10 +1,20 @@
 //! What all sessions of one event loop share.
 
+mod notes;
+
 use crate::apps::{App, Apps};
-use crate::roster::Rosters;
-use sluicegate_core::{Broker, ConnId, Limits, OutletId, Pipe, Refusal, TenantId};
+use crate::channels::Channels;
+use crate::counting::Counting;
+use crate::hooks;
+use crate::note::Note;
+use crate::users::Users;
+use notes::Held;
+use sluicegate_core::{Broker, ConnId, Limits, OutletId, Pipe, Refusal, SubId, TenantId};
 use sluicegate_host::metrics::{self, Process};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+
+pub use notes::Word;
 
 /// The core, the apps, and who owns which connection of the core.
 pub struct Shard {
@@ -12,8 +22,6 @@ pub struct Shard {
     pub broker: Broker,
     /// The apps.
     pub apps: Apps,
-    /// Who is in which presence channel.
-    pub rosters: Rosters,
     /// The calendar's time at the start of the turn, for signatures that expire.
     pub unix_seconds: u64,
     /// From the end of a successful start to the beginning of the shutdown.
@@ -29,6 +37,26 @@ pub struct Shard {
     pipes: Vec<Owned<OutletId>>,
     /// By index of the connection.
     conns: Vec<Owned<ConnId>>,
+    /// Which of the process's shards it is.
+    number: u32,
+    /// Who is in the channels that this shard owns.
+    channels: Channels,
+    /// Who is signed in, of the users that this shard owns.
+    users: Users,
+    counting: Counting,
+    /// The connections through which the shard itself publishes.
+    sources: BTreeMap<TenantId, ConnId>,
+    /// For other shards, by number.
+    notes: Vec<VecDeque<Note>>,
+    /// For sessions of this shard. Bounded: each answers something that a session asked, or ends
+    /// one.
+    words: VecDeque<(u64, Word)>,
+    /// What happened in this turn that apps' servers want to know.
+    hooks: VecDeque<hooks::Event>,
+    /// What waits for connections that are entering presence channels.
+    held: BTreeMap<OutletId, Held>,
+    /// Subscriptions that wait for the owner of their topic, and the sockets they are for.
+    awaited: BTreeMap<SubId, u64>,
 }
 
 impl fmt::Debug for Shard {
@@ -63,7 +91,6 @@ impl Shard {
         Ok(Self {
             broker,
             apps: table,
-            rosters: Rosters::default(),
             unix_seconds: 0,
             is_ready: false,
             process: Process::default(),
@@ -72,7 +99,37 @@ impl Shard {
             entropy,
             pipes: Vec::new(),
             conns: Vec::new(),
+            number: 0,
+            channels: Channels::default(),
+            users: Users::default(),
+            counting: Counting::default(),
+            sources: BTreeMap::new(),
+            notes: (0..1).map(|_| VecDeque::new()).collect(),
+            words: VecDeque::new(),
+            hooks: VecDeque::new(),
+            held: BTreeMap::new(),
+            awaited: BTreeMap::new(),
         })
+    }
+
+    /// Which of the process's shards it is.
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// How many shards the process has.
+    pub fn shards(&self) -> u32 {
+        u32::try_from(self.notes.len()).expect("at most 64")
+    }
+
+    /// Who is in the channels that this shard owns.
+    pub const fn channels(&self) -> &Channels {
+        &self.channels
+    }
+
+    /// Who is signed in, of the users that this shard owns.
+    pub const fn users(&self) -> &Users {
+        &self.users
     }
 
     /// A connection of the core with one pipe, for a socket that came for no app yet; the socket

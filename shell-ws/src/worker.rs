@@ -12,8 +12,9 @@ mod socket;
 mod write;
 
 use crate::config::Config;
+use crate::hooks::sender::Sender;
 use crate::session::{Action, Session};
-use crate::shard::Shard;
+use crate::shard::{Shard, Word};
 use accept::{Accepted, Acceptor};
 use anyhow::{Context, Result};
 use deadlines::Deadlines;
@@ -21,7 +22,7 @@ use mio::event::Event;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Events, Interest, Poll, Token};
 use sluicegate_core::slab::{NONE, Slab};
-use sluicegate_core::{Effect, Instant, Notice, Progress};
+use sluicegate_core::{Effect, Instant, Notice, Progress, Refusal, SubId};
 use sluicegate_host::clock::Clock;
 use sluicegate_host::psi::Pressure;
 use socket::{Key, Socket};
@@ -78,6 +79,8 @@ pub struct Server {
     grace: Duration,
     /// When the shutdown is over, once it has begun.
     stops_at: Option<Instant>,
+    /// Whom apps' servers are told through.
+    hooks: Option<Sender>,
 }
 
 impl std::fmt::Debug for Server {
@@ -135,7 +138,13 @@ impl Server {
             stop_sender: sender,
             grace: config.timing.grace,
             stops_at: None,
+            hooks: None,
         })
+    }
+
+    /// Tells apps' servers what happens, through this.
+    pub fn tell(&mut self, hooks: Sender) {
+        self.hooks = Some(hooks);
     }
 
     /// Where it listens: with the real port.
@@ -180,9 +189,15 @@ impl Server {
         self.serve_queued();
         self.tick();
         self.expire();
+        self.shard.tell_counts();
         // When there is more to do, the core's next deadline is now: the loop will not sleep.
         let (Progress::Idle | Progress::More) = self.shard.broker.step(WORK);
         self.carry_out();
+        while let Some(event) = self.shard.poll_hook() {
+            if let Some(hooks) = &self.hooks {
+                hooks.send(event);
+            }
+        }
     }
 
     /// Serves the sockets that were queued before, as long as the core has room to run what they
@@ -201,11 +216,31 @@ impl Server {
 
     /// Carries out what the core says, until it has nothing more to say.
     fn carry_out(&mut self) {
-        while let Some(effect) = self.shard.broker.poll() {
-            match effect {
-                Effect::Notice(notice) => self.notice(notice),
-                Effect::Write(offer) => self.write(offer),
+        loop {
+            while let Some((owner, word)) = self.shard.poll_word() {
+                self.word(Key::from_bits(owner), word);
             }
+            match self.shard.broker.poll() {
+                Some(Effect::Notice(notice)) => self.notice(notice),
+                Some(Effect::Write(offer)) => self.write(offer),
+                None if self.shard.has_words() => {}
+                None => return,
+            }
+        }
+    }
+
+    fn word(&mut self, key: Key, word: Word) {
+        if key.is_live(&self.sockets) {
+            self.sockets[key.index].session.word(&mut self.shard, word);
+            self.deadlines.update(&mut self.sockets, key.index, self.now);
+        }
+    }
+
+    /// The owner of a topic has answered a subscription.
+    fn joined(&mut self, sub: SubId, refusal: Option<Refusal>) {
+        let owner = self.shard.joined(sub).map(Key::from_bits);
+        if let Some(key) = owner.filter(|key| key.is_live(&self.sockets)) {
+            self.sockets[key.index].session.joined(&mut self.shard, sub, refusal);
         }
     }
 
@@ -218,11 +253,12 @@ impl Server {
             | Notice::Pause { conn }
             | Notice::Resume { conn }
             | Notice::Shed { conn, .. } => conn,
-            // Pusher clients are not told: they have no event for it. Their outlets are shared, so
-            // that whole connections are ended and never one subscription.
-            Notice::Ended { .. } | Notice::Gap { .. } => return,
-            // One shard owns every topic, so that no subscription waits for another one.
-            Notice::Joined { .. } => return,
+            // Pusher clients are not told: they have no event for it.
+            Notice::Gap { .. } => return,
+            Notice::Joined { sub, .. } => return self.joined(sub, None),
+            // Outlets are shared, so that whole connections are ended and never one subscription
+            // that was in force.
+            Notice::Ended { sub, why } => return self.joined(sub, Some(why)),
         };
         let owner = self.shard.owner_of_conn(conn).map(Key::from_bits);
         let Some(key) = owner.filter(|key| key.is_live(&self.sockets)) else { return };
@@ -361,6 +397,7 @@ impl Server {
         let deadlines = [
             Some(self.next_tick),
             self.shard.broker.next_deadline(),
+            self.shard.next_deadline(),
             self.deadlines.next(&self.sockets),
             self.stops_at,
         ];
