@@ -294,8 +294,9 @@ impl Broker {
         whose
     }
 
-    /// Where its topic was when a subscription with a past ([`has_past`](Self::has_past)) began, and
-    /// how many records from before that are still to come or to be told as lost. For judges.
+    /// Where its topic was when a subscription began that has a past
+    /// ([`has_past`](Self::has_past)), and how many records from before that are still to come or
+    /// to be told as lost. For judges.
     pub fn began(&self, sub: SubId) -> Option<(u64, u64)> {
         let has_past = self.has_past(sub)?;
         let past = self.peers.past_of(sub.index).filter(|_| has_past)?;

@@ -364,6 +364,10 @@ fn of_head(Head { next, offset, epoch }: Head) -> [u64; 3] {
     [next, offset, epoch]
 }
 
+const fn of_past(Past { next, offset, whole, before }: Past) -> [u64; 6] {
+    [next, offset, whole.records, whole.bytes, before.records, before.bytes]
+}
+
 /// From whom, of which topic, which body, and its numbers.
 fn of_parcel(from: u32, parcel: &Parcel) -> [u64; MOST] {
     let mut body = Vec::with_capacity(MOST);
@@ -409,8 +413,7 @@ fn of_parcel(from: u32, parcel: &Parcel) -> [u64; MOST] {
         }
         Body::Place(sub, place) => {
             body.extend([sub.to_bits(), place.wanted, place.from, place.offset]);
-            let Past { next, offset, whole, before } = place.past;
-            body.extend([next, offset, whole.records, whole.bytes, before.records, before.bytes]);
+            body.extend(of_past(place.past));
             8
         }
         Body::Past(sub, job, Spot { first, offset, before }) => {

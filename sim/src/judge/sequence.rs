@@ -183,8 +183,8 @@ impl Sequence {
         bad(format!("subscription {name}: {records} records were told as lost, but {lost} were"))
     }
 
-    /// The numbers `from..to` did not come: each was told, or its publish left this outlet out. What
-    /// is from before the subscription began is counted at the end.
+    /// The numbers `from..to` did not come: each was told, or its publish left this outlet out.
+    /// What is from before the subscription began is counted at the end.
     fn miss(&mut self, name: u32, epoch: u64, (from, to): (u64, u64)) -> Found {
         let batches = &self.topics.entry(epoch).or_default().batches;
         let reader = &mut self.readers[index(name)];
