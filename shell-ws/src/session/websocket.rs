@@ -170,7 +170,8 @@ impl Client {
         self.events.spend(shard.broker.now())?;
         let user = shard.rosters.get(topic).and_then(|roster| roster.user_of(link.outlet));
         let frame = Bytes::from(pusher::client_event_frame(channel, name, data, user));
-        let message = Message { frame, records: 1, ack: Ack::None, except: Some(link.outlet) };
+        let except = Some((shard.broker.number(), link.outlet));
+        let message = Message { frame, records: 1, ack: Ack::None, except };
         // What is discarded now or later, the client is told by a notice.
         match shard.broker.publish(link.conn, topic, message) {
             Verdict::Queued(_) | Verdict::Parked(_) | Verdict::Shed(_) => Ok(()),

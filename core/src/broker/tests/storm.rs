@@ -770,6 +770,7 @@ impl Storm {
         let frame = encode(b'd', number, records, size(b >> 2));
         self.frames.push((topic, records, except));
         let records = u32::try_from(records).unwrap();
+        let except = except.map(|outlet| (0, outlet));
         let message = Message { frame, records, ack, except };
         match self.broker.publish(conn, topic, message) {
             Verdict::Queued(ticket) | Verdict::Parked(ticket) if ack != Ack::None => {
