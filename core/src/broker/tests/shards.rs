@@ -366,16 +366,18 @@ fn while_a_shard_of_the_process_is_saturated_none_takes_anything_new() {
     let Shard { broker, source, .. } = &mut cluster.shards[0];
     let outlet = broker.outlet(*source, Pipe::Single).unwrap();
     let no = Refusal::after(Place::Mesh, Reason::Saturated, 1_000);
-    let message =
-        |ack| Message { frame: Bytes::from_static(b"12345678"), records: 1, ack, except: None };
+    let frame = Bytes::from_static(b"12345678");
+    let message = Message { frame, records: 1, ack: Ack::Now, except: None };
     broker.node(true);
     assert_eq!(broker.welcome(), Err(no));
     assert_eq!(broker.room(*source, 1, 8), Err(no));
-    assert_eq!(broker.publish(*source, topic, message(Ack::Now)), Verdict::Refused(no));
+    assert_eq!(broker.publish(*source, topic, message), Verdict::Refused(no));
     assert_eq!(broker.subscribe(outlet, topic, Wish::policy(Policy::DropNew)), Err(no));
     assert!(!broker.is_saturated(), "another one is");
-    assert!(matches!(broker.publish(*source, topic, message(Ack::Wait)), Verdict::Parked(_)));
-    broker.check().unwrap();
+    assert!(matches!(cluster.publish(0, 0, 100, None), Verdict::Parked(_)));
+    cluster.barrier();
+    let Shard { broker, source, .. } = &mut cluster.shards[0];
+    assert_eq!(broker.jobs(), (0, 1));
     broker.node(false);
     assert_eq!(broker.jobs(), (1, 0), "who waited goes on");
     assert_eq!((broker.welcome(), broker.room(*source, 1, 8)), (Ok(()), Ok(())));
