@@ -3,8 +3,10 @@
 
 pub mod budget;
 pub mod clock;
+pub mod cpu;
 pub mod mesh;
 pub mod metrics;
+pub mod node;
 pub mod pool;
 pub mod psi;
 
