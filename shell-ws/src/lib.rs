@@ -8,6 +8,7 @@
 //! | [`roster`] | who is in which presence channel |
 //! | [`session`] | the protocol, as values: bytes in, calls of the core out; no socket, no clock |
 //! | [`shard`] | what the sessions of one loop share: the core, the apps, who owns which outlet |
+//! | [`socket_id`] | names of connections, which lead to their shard |
 //! | [`worker`] | sockets, readiness, deadlines; the turn of the core |
 //! | [`start`] | the lines a user sees first |
 
@@ -16,5 +17,6 @@ pub mod config;
 pub mod roster;
 pub mod session;
 pub mod shard;
+pub mod socket_id;
 pub mod start;
 pub mod worker;
