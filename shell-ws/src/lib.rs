@@ -9,12 +9,14 @@
 //! | [`session`] | the protocol, as values: bytes in, calls of the core out; no socket, no clock |
 //! | [`shard`] | what the sessions of one loop share: the core, the apps, who owns which outlet |
 //! | [`socket_id`] | names of connections, which lead to their shard |
-//! | [`worker`] | sockets, readiness, deadlines; the turn of the core |
+//! | [`worker`] | one event loop: sockets, readiness, deadlines; the turn of the core |
+//! | [`server`] | all event loops: threads, listeners, the ways between them |
 //! | [`start`] | the lines a user sees first |
 
 pub mod apps;
 pub mod config;
 pub mod roster;
+pub mod server;
 pub mod session;
 pub mod shard;
 pub mod socket_id;

@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use sluicegate_ws::config::{Config, Flags};
+use sluicegate_ws::server::Server;
 use sluicegate_ws::start;
-use sluicegate_ws::worker::Server;
 use std::io::{self, Write};
 use std::process::ExitCode;
 

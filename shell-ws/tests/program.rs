@@ -75,8 +75,10 @@ fn a_port_in_use_is_named_with_the_way_out() {
 
 #[test]
 fn what_is_not_served_is_refused_with_the_way_out() {
-    let text = error(&["--workers", "2"]);
-    assert!(text.contains("--workers 2") && text.contains("not supported yet"), "{text}");
+    for workers in ["0", "65"] {
+        let text = error(&["--workers", workers]);
+        assert!(text.contains("--workers") && text.contains("1..=64"), "{text}");
+    }
     let text = error(&["--bind", "0.0.0.0"]);
     assert!(text.contains("--config"), "{text}");
     for path in ["no-such-file.toml", env!("CARGO_MANIFEST_DIR")] {
