@@ -22,7 +22,7 @@ pub const MAX_TENANT_LABELS: usize = 100;
 pub const OTHERS: &str = "others";
 
 /// Numbers that only the shell knows.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Process {
     /// Open sockets.
     pub sockets: u64,
@@ -43,7 +43,7 @@ pub fn exposition(broker: &Broker, tenants: &[(&str, TenantId)], process: Proces
 
 /// What is shown of one shard, or of several: counts and levels are summed up, of marks that the
 /// shards have in common the worst is shown.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbers {
     books: Books,
     tenants: Vec<(String, Totals)>,
@@ -58,7 +58,7 @@ pub struct Numbers {
     loops: Vec<(u32, u64)>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gauge {
     name: &'static str,
     help: &'static str,

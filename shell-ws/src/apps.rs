@@ -45,6 +45,13 @@ pub struct App {
     /// what they send, no server of yours has seen.
     #[serde(default)]
     pub client_events: bool,
+    /// Whether subscribers are told how many subscriptions their channel has.
+    #[serde(default)]
+    pub subscription_counts: bool,
+    /// Whether a connection that neither signs in nor joins a private or presence channel is
+    /// closed after ten seconds.
+    #[serde(default)]
+    pub authorized_only: bool,
 }
 
 impl App {
@@ -56,6 +63,8 @@ impl App {
             secret: Secret::new("app-secret".to_owned()),
             name: "development".to_owned(),
             client_events: true,
+            subscription_counts: false,
+            authorized_only: false,
         }
     }
 }

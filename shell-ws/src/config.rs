@@ -170,14 +170,20 @@ impl Config {
     /// The configuration as a file, with secrets left out.
     pub fn print(&self) -> String {
         let mut out = format!("# listens on {}\n", self.address);
-        for App { id, key, name, client_events, .. } in &self.apps {
+        for App { id, key, name, client_events, subscription_counts, authorized_only, .. } in
+            &self.apps
+        {
             let quote = |text: &str| toml::Value::String(text.to_owned()).to_string();
             let (id, key, name) = (quote(id), quote(key), quote(name));
             let _ = writeln!(
                 out,
                 "\n[[app]]\nid = {id}\nkey = {key}\nsecret = \"\" # left out\nname = {name}\n\
                  # subscribers of private channels may send each other events\n\
-                 client_events = {client_events}"
+                 client_events = {client_events}\n\
+                 # subscribers are told how many subscriptions their channel has\n\
+                 subscription_counts = {subscription_counts}\n\
+                 # connections that neither sign in nor join a private channel are closed\n\
+                 authorized_only = {authorized_only}"
             );
         }
         out += "\n[limits]\n";
@@ -213,7 +219,7 @@ fn check_apps(apps: &[App]) -> Result<()> {
     ensure!(!apps.is_empty(), "there is no app: add an [[app]] with id, key and secret");
     ensure!(apps.len() <= MAX_APPS, "{} apps, but at most {MAX_APPS} are served", apps.len());
     let (mut ids, mut keys) = (BTreeSet::new(), BTreeSet::new());
-    for App { id, key, secret, name, client_events: _ } in apps {
+    for App { id, key, secret, name, .. } in apps {
         let digits = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
         ensure!(digits, "[[app]]: `id` is {id:?}, but must be decimal digits, such as \"1001\"");
         let word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';

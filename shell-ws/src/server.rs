@@ -244,6 +244,18 @@ mod tests {
     }
 
     #[test]
+    fn an_event_loop_stops_when_another_one_panics() {
+        let mut config = Config::development(([127, 0, 0, 1], 0).into()).unwrap();
+        config.limits.shards = 2;
+        let Server { mut workers, node, .. } = Server::bind(config).unwrap();
+        drop(workers.pop());
+        let sound = workers.pop().unwrap();
+        let bodies: Vec<Body> = vec![Box::new(|| sound.run()), Box::new(|| panic!("planted"))];
+        let error = supervise(bodies, &node).unwrap_err().to_string();
+        assert_eq!(error, "event loop 1 panicked");
+    }
+
+    #[test]
     fn loops_that_end_well_are_a_good_end() {
         let (node, _) = node();
         let bodies: Vec<Body> = vec![Box::new(|| Ok(())), Box::new(|| Ok(()))];

@@ -1,11 +1,20 @@
 //! What all sessions of one event loop share.
 
+mod notes;
+
 use crate::apps::{App, Apps};
-use crate::roster::Rosters;
+use crate::channels::Channels;
+use crate::counting::Counting;
+use crate::note::Note;
 use crate::socket_id;
-use sluicegate_core::{Broker, ConnId, Limits, OutletId, Pipe, Refusal, TenantId};
-use sluicegate_host::metrics::{self, Process};
+use crate::users::Users;
+use notes::Held;
+use sluicegate_core::{Broker, ConnId, Limits, OutletId, Pipe, Refusal, SubId, TenantId};
+use sluicegate_host::metrics::{Numbers, Process};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+
+pub use notes::Word;
 
 /// The core, the apps, and who owns which connection of the core.
 pub struct Shard {
@@ -13,8 +22,6 @@ pub struct Shard {
     pub broker: Broker,
     /// The apps.
     pub apps: Apps,
-    /// Who is in which presence channel.
-    pub rosters: Rosters,
     /// The calendar's time at the start of the turn, for signatures that expire.
     pub unix_seconds: u64,
     /// From the end of a successful start to the beginning of the shutdown.
@@ -31,6 +38,22 @@ pub struct Shard {
     pipes: Vec<Owned<OutletId>>,
     /// By index of the connection.
     conns: Vec<Owned<ConnId>>,
+    /// Who is in the channels that this shard owns.
+    channels: Channels,
+    /// Who is signed in, of the users that this shard owns.
+    users: Users,
+    counting: Counting,
+    /// The connections through which the shard itself publishes.
+    sources: BTreeMap<TenantId, ConnId>,
+    /// For other shards, by number.
+    notes: Vec<VecDeque<Note>>,
+    /// For sessions of this shard. Bounded: each answers something that a session asked, or ends
+    /// one.
+    words: VecDeque<(u64, Word)>,
+    /// What waits for connections that are entering presence channels.
+    held: BTreeMap<OutletId, Held>,
+    /// Subscriptions that wait for the owner of their topic, and the sockets they are for.
+    awaited: BTreeMap<SubId, u64>,
 }
 
 impl fmt::Debug for Shard {
@@ -64,6 +87,7 @@ impl Shard {
         apps: Vec<App>,
         key: socket_id::Key,
     ) -> Result<Self, Refusal> {
+        let shards = broker.limits().shards;
         let house = broker.tenant(1)?;
         let mut table = Apps::default();
         for app in apps {
@@ -72,7 +96,6 @@ impl Shard {
         Ok(Self {
             broker,
             apps: table,
-            rosters: Rosters::default(),
             unix_seconds: 0,
             is_ready: false,
             process: Process::default(),
@@ -81,7 +104,35 @@ impl Shard {
             key,
             pipes: Vec::new(),
             conns: Vec::new(),
+            channels: Channels::default(),
+            users: Users::default(),
+            counting: Counting::default(),
+            sources: BTreeMap::new(),
+            notes: (0..shards).map(|_| VecDeque::new()).collect(),
+            words: VecDeque::new(),
+            held: BTreeMap::new(),
+            awaited: BTreeMap::new(),
         })
+    }
+
+    /// Which of the process's shards it is.
+    pub const fn number(&self) -> u32 {
+        self.broker.number()
+    }
+
+    /// How many shards the process has.
+    pub fn shards(&self) -> u32 {
+        u32::try_from(self.notes.len()).expect("at most 64")
+    }
+
+    /// Who is in the channels that this shard owns.
+    pub const fn channels(&self) -> &Channels {
+        &self.channels
+    }
+
+    /// Who is signed in, of the users that this shard owns.
+    pub const fn users(&self) -> &Users {
+        &self.users
     }
 
     /// A connection of the core with one pipe, for a socket that came for no app yet; the socket
@@ -138,9 +189,9 @@ impl Shard {
         socket_id::find(&self.key, socket_id)
     }
 
-    /// The page for metrics collectors.
-    pub fn metrics(&self) -> String {
-        metrics::exposition(&self.broker, &self.apps.tenants(), self.process)
+    /// What metrics collectors are shown of this shard.
+    pub fn numbers(&self) -> Numbers {
+        Numbers::read(&self.broker, &self.apps.tenants(), self.process)
     }
 }
 

@@ -14,7 +14,7 @@ mod stop;
 mod write;
 
 use crate::session::{Action, Session};
-use crate::shard::Shard;
+use crate::shard::{Shard, Word};
 use accept::{Accepted, Acceptor};
 use anyhow::{Context, Result};
 use deadlines::Deadlines;
@@ -22,7 +22,7 @@ use mio::event::Event;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Events, Interest, Poll, Token};
 use sluicegate_core::slab::{NONE, Slab};
-use sluicegate_core::{Effect, Instant, Notice};
+use sluicegate_core::{Effect, Instant, Notice, Refusal, SubId};
 use sluicegate_host::clock::Clock;
 use sluicegate_host::mesh::Port;
 use sluicegate_host::node::Node;
@@ -209,6 +209,7 @@ impl Worker {
         self.accept();
         self.serve_queued();
         self.expire();
+        self.shard.tell_counts();
         // When there is more to do, the core's next deadline is now: the loop will not sleep.
         let progress = self.shard.broker.step(WORK);
         self.go_on_stopping(progress);
@@ -218,12 +219,13 @@ impl Worker {
     }
 
     /// Serves the sockets that were queued before, as long as the core has room to run what they
-    /// publish in this turn. What is queued on the way waits for the next one: no socket is served
+    /// publish in this turn, and the ways to other loops have room for what they cause there. What is queued on the way waits for the next one: no socket is served
     /// twice in a turn.
     fn serve_queued(&mut self) {
         let jobs_before = self.shard.broker.jobs().0;
         for _ in 0..self.again.len() {
-            if self.shard.broker.jobs().0.saturating_sub(jobs_before) >= JOBS {
+            let jobs = self.shard.broker.jobs().0.saturating_sub(jobs_before);
+            if jobs >= JOBS || self.shard.is_crowded() {
                 return;
             }
             let Some(key) = self.again.pop_front() else { return };
@@ -233,11 +235,31 @@ impl Worker {
 
     /// Carries out what the core says, until it has nothing more to say.
     fn carry_out(&mut self) {
-        while let Some(effect) = self.shard.broker.poll() {
-            match effect {
-                Effect::Notice(notice) => self.notice(notice),
-                Effect::Write(offer) => self.write(offer),
+        loop {
+            while let Some((owner, word)) = self.shard.poll_word() {
+                self.word(Key::from_bits(owner), word);
             }
+            match self.shard.broker.poll() {
+                Some(Effect::Notice(notice)) => self.notice(notice),
+                Some(Effect::Write(offer)) => self.write(offer),
+                None if self.shard.has_words() => {}
+                None => return,
+            }
+        }
+    }
+
+    fn word(&mut self, key: Key, word: Word) {
+        if key.is_live(&self.sockets) {
+            self.sockets[key.index].session.word(&mut self.shard, word);
+            self.deadlines.update(&mut self.sockets, key.index, self.now);
+        }
+    }
+
+    /// The owner of a topic has answered a subscription.
+    fn joined(&mut self, sub: SubId, refusal: Option<Refusal>) {
+        let owner = self.shard.joined(sub).map(Key::from_bits);
+        if let Some(key) = owner.filter(|key| key.is_live(&self.sockets)) {
+            self.sockets[key.index].session.joined(&mut self.shard, sub, refusal);
         }
     }
 
@@ -250,11 +272,12 @@ impl Worker {
             | Notice::Pause { conn }
             | Notice::Resume { conn }
             | Notice::Shed { conn, .. } => conn,
-            // Pusher clients are not told: they have no event for it. Their outlets are shared, so
-            // that whole connections are ended and never one subscription.
-            Notice::Ended { .. } | Notice::Gap { .. } => return,
-            // One shard owns every topic, so that no subscription waits for another one.
-            Notice::Joined { .. } => return,
+            // Pusher clients are not told: they have no event for it.
+            Notice::Gap { .. } => return,
+            Notice::Joined { sub, .. } => return self.joined(sub, None),
+            // Outlets are shared, so that whole connections are ended and never one subscription
+            // that was in force.
+            Notice::Ended { sub, why } => return self.joined(sub, Some(why)),
         };
         let owner = self.shard.owner_of_conn(conn).map(Key::from_bits);
         let Some(key) = owner.filter(|key| key.is_live(&self.sockets)) else { return };
@@ -389,12 +412,15 @@ impl Worker {
     /// How long the kernel may let us sleep. If at all, other loops wake this one from here on.
     fn timeout(&mut self) -> Option<Duration> {
         let accepts = self.acceptor.as_ref().is_some_and(Acceptor::wants);
-        if accepts || !self.again.is_empty() {
+        // When the ways to others are crowded, room on them wakes this loop.
+        let serves = !self.again.is_empty() && !self.shard.is_crowded();
+        if accepts || serves {
             return Some(Duration::ZERO);
         }
         let deadlines = [
             Some(self.next_tick),
             self.shard.broker.next_deadline(),
+            self.shard.next_deadline(),
             self.deadlines.next(&self.sockets),
             self.stops_at,
         ];

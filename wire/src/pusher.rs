@@ -10,6 +10,7 @@
 
 mod outbound;
 mod presence;
+mod user;
 
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -27,6 +28,10 @@ pub use outbound::{
 pub use presence::{
     BadMember, MAX_USER_ID, MAX_USER_INFO, Member, member, member_added, member_removed,
     presence_succeeded,
+};
+pub use user::{
+    BadUser, MAX_WATCHLIST, SignedIn, is_user_id, server_to_user_channel, signed_in,
+    signin_success, subscription_count, watchlist_events,
 };
 
 /// The deepest nesting of a message: beyond it readers of relayed data may overflow.

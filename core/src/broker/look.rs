@@ -5,11 +5,13 @@ use crate::id::{ConnId, OutletId, SubId, TenantId, TopicId};
 use crate::lag::Load;
 use crate::ledger::{Books, SubBooks, Tally, TopicBooks};
 use crate::limits::Limits;
+use crate::mesh::Named;
 use crate::peers::{Stage, Unplaced};
 use crate::pressure::Factor;
 use crate::shed::Band;
 use crate::time::Instant;
 use crate::topic::{Member, Topic};
+use alloc::sync::Arc;
 
 impl Broker {
     /// The time of the last [`advance`](Self::advance).
@@ -67,6 +69,16 @@ impl Broker {
     pub fn epoch(&self, topic: TopicId) -> Option<u64> {
         let found = &self.topics[self.topic_index(topic).ok()?];
         (found.owner == self.mesh.shard || found.member == Member::Joined).then_some(found.epoch)
+    }
+
+    /// The shard that owns a topic of this name, whether it exists or not. Cost: O(bytes).
+    pub fn owner(&self, tenant: TenantId, name: &str) -> u32 {
+        Named::of(tenant.index, name).owner(self.mesh.shards)
+    }
+
+    /// The name of a topic.
+    pub fn topic_name(&self, topic: TopicId) -> Option<Arc<str>> {
+        self.topics.get(topic.index, topic.generation).map(|topic| Arc::clone(&topic.name))
     }
 
     /// Subscriptions of a topic.

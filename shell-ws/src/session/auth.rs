@@ -108,6 +108,20 @@ pub(super) enum Unauthorized {
     Key,
     /// The signature is of another text, or by another secret.
     Signature,
+    /// The channel is for one user, who has not signed in here.
+    User,
+}
+
+impl Unauthorized {
+    /// The same for a client that signs in.
+    pub(super) fn for_sign_in(self) -> String {
+        match self {
+            Self::Signature => "auth: does not match; sign `socket_id::user::user_data` with the \
+                                app's secret (HMAC-SHA256, hex)"
+                .to_owned(),
+            other => other.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for Unauthorized {
@@ -119,6 +133,7 @@ impl fmt::Display for Unauthorized {
                 "auth: does not match; sign `socket_id:channel`, and `:channel_data` if you send \
                  some, with the app's secret (HMAC-SHA256, hex)"
             }
+            Self::User => "this channel is for the user it names: sign in as that user first",
         })
     }
 }
@@ -164,6 +179,9 @@ pub(super) mod tests {
     /// The query of a signed request, for tests.
     pub(in crate::session) fn sign(app: &App, request: Signed<'_>, timestamp: u64) -> String {
         let mut query = format!("auth_key={}&auth_timestamp={timestamp}&auth_version=1.0", app.key);
+        if !request.query.is_empty() {
+            query += &format!("&{}", request.query);
+        }
         if !request.body.is_empty() {
             query += &format!("&body_md5={}", hex::encode(Md5::digest(request.body)));
         }
@@ -181,7 +199,7 @@ pub(super) mod tests {
             key: "278d425bdf160c739803".to_owned(),
             secret: Secret::new("7ad3773142a6692b25b8".to_owned()),
             name: String::new(),
-            client_events: false,
+            ..App::development()
         }
     }
 

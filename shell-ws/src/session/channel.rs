@@ -23,8 +23,11 @@ impl Unserved {
     }
 }
 
-/// Whether a channel is served: those that keep nothing are.
+/// Whether a channel is served: those that keep nothing are, and those of one user.
 pub(super) fn check(channel: &str) -> Result<(), Unserved> {
+    if channel.len() <= MAX_CHANNEL && pusher::server_to_user(channel).is_some() {
+        return Ok(());
+    }
     pusher::check_channel(channel, MAX_CHANNEL).map_err(Unserved::BadName)?;
     if !pusher::is_cache(channel) { Ok(()) } else { Err(Unserved::NotYet) }
 }

@@ -86,7 +86,15 @@ impl World {
     }
 
     fn run(&mut self) -> bool {
+        self.shard.tell_counts();
         let mut moved = self.shard.broker.step(100) == Progress::More;
+        while let Some((owner, word)) = self.shard.poll_word() {
+            moved = true;
+            let peer = &mut self.peers[usize::try_from(owner).unwrap()];
+            if let Some(session) = &mut peer.session {
+                session.word(&mut self.shard, word);
+            }
+        }
         while let Some(effect) = self.shard.broker.poll() {
             moved = true;
             match effect {
@@ -248,6 +256,8 @@ fn frames(mut bytes: &[u8]) -> Vec<String> {
 
 mod presence;
 mod private;
+mod query;
+mod user;
 
 fn event(channels: &[&str], data: &str) -> String {
     serde_json::json!({ "name": "e", "channels": channels, "data": data }).to_string()
@@ -484,7 +494,6 @@ fn channels_that_are_not_served_are_refused_by_name() {
         ("private-encrypted-cache-a", "NotServed", 501),
         ("cache-a", "NotServed", 501),
         ("private-cache-a", "NotServed", 501),
-        ("#server-to-user-1", "InvalidChannel", 400),
         ("a b", "InvalidChannel", 400),
         ("", "InvalidChannel", 400),
         (&"a".repeat(165), "InvalidChannel", 400),
@@ -698,7 +707,7 @@ fn every_bad_call_has_its_status_and_publishes_nothing() {
         (post(r#"{"name":"e","channel":"a","data":{}}"#, NOW), 400),
         (post(r#"{"name":"e","channel":"a b","data":""}"#, NOW), 400),
         (post(r#"{"name":"pusher:e","channel":"a","data":""}"#, NOW), 400),
-        (post(r#"{"name":"e","channel":"a","data":"","info":"user_count"}"#, NOW), 400),
+        (post(r#"{"name":"e","channel":"a","data":"","info":"users"}"#, NOW), 400),
         (post(&data(10 * 1024 + 1), NOW), 413),
     ] {
         let peer = world.connect();
@@ -831,7 +840,7 @@ fn one_socket_can_publish_for_several_apps() {
         key: "other".to_owned(),
         secret: crate::apps::Secret::new("other-secret".to_owned()),
         name: String::new(),
-        client_events: false,
+        ..App::development()
     };
     let apps = vec![App::development(), other.clone()];
     let mut world = World::with(Shard::new(Limits::default(), apps, || 5).unwrap());

@@ -1,6 +1,7 @@
 //! What comes from other event loops and goes to them, and what all of them know.
 
 use super::Worker;
+use crate::note::Note;
 use crate::shard::Shard;
 use sluicegate_core::Parcel;
 
@@ -9,6 +10,8 @@ use sluicegate_core::Parcel;
 pub enum Letter {
     /// The core's: carried, never looked into.
     Core(Parcel),
+    /// Of the shell.
+    Shell(Note),
 }
 
 impl Worker {
@@ -39,6 +42,7 @@ impl Worker {
             while self.shard.broker.wants_parcels() {
                 match arrived.next() {
                     Some(Letter::Core(parcel)) => self.shard.broker.receive(*from, parcel),
+                    Some(Letter::Shell(note)) => self.shard.take_note(note),
                     None => break,
                 }
             }
@@ -55,6 +59,11 @@ impl Worker {
     }
 }
 
+/// Notes go first. Nobody depends on their order among the parcels: what an owner says to members
+/// waits at their end for the word of welcome, whichever way its record comes.
 fn next_letter(shard: &mut Shard, to: u32) -> Option<Letter> {
-    shard.broker.poll_parcel(to).map(Letter::Core)
+    match shard.poll_note(to) {
+        Some(note) => Some(Letter::Shell(note)),
+        None => shard.broker.poll_parcel(to).map(Letter::Core),
+    }
 }

@@ -1,0 +1,195 @@
+//! Several event loops in one process: whichever a socket came to, it sees one server.
+
+mod support;
+
+use hmac::{Hmac, KeyInit, Mac};
+use serde_json::{Value, json};
+use sha2::Sha256;
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::thread;
+use support::{Client, Frame, Server, event, masked, post, until};
+
+const LOOPS: usize = 3;
+
+fn server() -> Server {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate-ws"));
+    Server::with(command.args(["--port", "0", "--workers", &LOOPS.to_string()]))
+}
+
+/// Clients and their socket ids, at least `each` on every loop: whose it is, the kernel decides and
+/// the id tells.
+fn clients(server: &Server, each: usize) -> Vec<(Client, String)> {
+    let mut clients = Vec::new();
+    let mut on = [0; LOOPS];
+    until("clients on every loop", || {
+        let (client, id) = server.client();
+        let first: u64 = id.split('.').next().unwrap().parse().unwrap();
+        on[usize::try_from(first % 64).unwrap()] += 1;
+        clients.push((client, id));
+        on.iter().all(|count| *count >= each)
+    });
+    clients
+}
+
+/// The channel and the data of the next event.
+fn next(client: &mut Client) -> (String, String) {
+    let event: Value = serde_json::from_str(&client.text()).unwrap();
+    assert_eq!(event["event"], "e");
+    (event["channel"].as_str().unwrap().to_owned(), event["data"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn records_reach_subscribers_on_every_loop_in_one_order_and_the_books_close() {
+    const PUBLISHERS: usize = 6;
+    const EACH: usize = 40;
+    let server = server();
+    let channels = ["a", "b", "c", "d", "e"];
+    let mut clients = clients(&server, 2);
+    for (client, _) in &mut clients {
+        for channel in channels {
+            client.subscribe(channel);
+        }
+    }
+    for number in 0..LOOPS {
+        let sockets = server.metric("sluicegate_loop_sockets", &format!("loop=\"{number}\""));
+        assert!(sockets >= 2, "loop {number}: {sockets}");
+    }
+    thread::scope(|scope| {
+        for publisher in 0..PUBLISHERS {
+            let mut api = server.connect();
+            scope.spawn(move || {
+                for number in 0..EACH {
+                    let channel = channels[(publisher + number) % channels.len()];
+                    let body = event(channel, &format!("{publisher}-{number}"));
+                    assert_eq!(api.send(&post(&body)).response().status, 200);
+                }
+            });
+        }
+    });
+    let mut orders: Vec<BTreeMap<String, Vec<String>>> = Vec::new();
+    for (client, _) in &mut clients {
+        let mut order = BTreeMap::<_, Vec<_>>::new();
+        for _ in 0..PUBLISHERS * EACH {
+            let (channel, data) = next(client);
+            order.entry(channel).or_default().push(data);
+        }
+        orders.push(order);
+    }
+    assert!(orders.iter().all(|order| *order == orders[0]), "one order per channel");
+    let published = (PUBLISHERS * EACH) as u64;
+    for column in ["offered", "admitted", "sequenced"] {
+        assert_eq!(server.column(column), published, "{column}");
+    }
+    assert_eq!(server.column("expected"), published * clients.len() as u64);
+    assert_eq!(server.column("delivered"), server.column("expected"));
+    assert!(server.column("forwarded") > 0, "some entered elsewhere than their channel lives");
+    assert_eq!(server.column("forwarded"), server.column("received"));
+    for column in ["refused", "evicted", "dropped", "left"] {
+        assert_eq!(server.column(column), 0, "{column}");
+    }
+    for level in ["sluicegate_lag_records", "sluicegate_queued_records"] {
+        assert_eq!(server.metric(level, ""), 0, "{level}");
+    }
+}
+
+#[test]
+fn a_call_leaves_out_a_socket_of_whichever_loop() {
+    const CALLS: usize = 8;
+    let server = server();
+    let mut clients = clients(&server, 1);
+    for (client, _) in &mut clients {
+        client.subscribe("news");
+    }
+    let ids: Vec<String> = clients.iter().map(|(_, id)| id.clone()).collect();
+    for id in &ids {
+        // Each call comes over a connection of its own, to whichever loop.
+        for _ in 0..CALLS {
+            let body = json!({ "name": "e", "channel": "news", "data": id, "socket_id": id });
+            assert_eq!(server.publish(&body.to_string()), 200);
+        }
+    }
+    assert_eq!(server.publish(&event("news", "the end")), 200);
+    for (client, own) in &mut clients {
+        for id in ids.iter().filter(|id| *id != own) {
+            for _ in 0..CALLS {
+                assert_eq!(next(client).1, **id);
+            }
+        }
+        assert_eq!(next(client).1, "the end");
+    }
+}
+
+#[test]
+fn members_of_a_channel_are_one_company_on_all_loops() {
+    let server = server();
+    let channel = "presence-room";
+    let mut clients = clients(&server, 1);
+    let all = clients.len();
+    for at in 0..all {
+        let user = json!({ "user_id": at.to_string() }).to_string();
+        let (client, id) = &mut clients[at];
+        let mut mac = Hmac::<Sha256>::new_from_slice(b"app-secret").unwrap();
+        mac.update(format!("{id}:{channel}:{user}").as_bytes());
+        let auth = format!("app-key:{}", hex::encode(mac.finalize().into_bytes()));
+        let data = json!({ "channel": channel, "auth": auth, "channel_data": user });
+        let answer = client.ask(&json!({ "event": "pusher:subscribe", "data": data }).to_string());
+        assert!(answer.contains("subscription_succeeded"), "{answer}");
+        assert!(answer.contains(&format!(r#"\"count\":{}"#, at + 1)), "{at}: {answer}");
+        for (earlier, _) in &mut clients[..at] {
+            let text = earlier.text();
+            assert!(text.contains("member_added") && text.contains(&format!("{at}")), "{text}");
+        }
+    }
+    let (last, _) = clients.pop().unwrap();
+    drop(last);
+    for (client, _) in &mut clients {
+        let text = client.text();
+        assert!(text.contains("member_removed"), "{text}");
+    }
+}
+
+#[test]
+fn asked_to_stop_every_loop_says_goodbye() {
+    let mut server = server();
+    let mut clients = clients(&server, 2);
+    let mut idle = server.connect();
+    assert_eq!(idle.request("GET /health", "").status, 200);
+    for (client, _) in &mut clients {
+        client.subscribe("news");
+    }
+    assert_eq!(server.publish(&event("news", "the last")), 200);
+    server.signal("TERM");
+    for (client, _) in &mut clients {
+        assert!(client.text().contains("the last"));
+        assert!(client.text().contains(r#""code":4200"#));
+        assert_eq!(client.frame(), Frame::Close(4200));
+        client.send(&masked(0x88, &4200_u16.to_be_bytes()));
+        assert!(client.is_over());
+    }
+    assert!(idle.is_over());
+    drop((clients, idle));
+    assert!(server.wait().success());
+}
+
+#[test]
+fn with_nobody_connected_all_loops_end_at_once() {
+    for signal in ["TERM", "INT"] {
+        let mut server = server();
+        server.signal(signal);
+        assert!(server.wait().success());
+    }
+}
+
+#[test]
+fn a_port_on_which_others_listen_is_not_shared() {
+    let server = server();
+    let port = server.address.port().to_string();
+    for workers in ["1", "2"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate-ws"));
+        let output = command.args(["--port", &port, "--workers", workers]).output().unwrap();
+        assert!(!output.status.success());
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains(&format!("port {port} is in use")), "{text}");
+    }
+}
