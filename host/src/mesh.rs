@@ -102,9 +102,13 @@ impl Bells {
     /// Makes the next wait of every thread end at once: for news that is in no ring, such as the
     /// end of the process. Cost: a call of the kernel per thread.
     pub fn ring_all(&self) {
-        for bell in self.0.iter() {
-            (bell.wake)();
-        }
+        self.0.iter().for_each(|bell| (bell.wake)());
+    }
+
+    /// The same, but for one thread, which has the news.
+    pub fn ring_others(&self, number: u32) {
+        let others = (0..).zip(self.0.iter()).filter(|(other, _)| *other != number);
+        others.for_each(|(_, bell)| (bell.wake)());
     }
 }
 

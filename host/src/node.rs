@@ -90,12 +90,12 @@ impl Node {
         self.saturated.any()
     }
 
-    /// The one thread that reads the memory pressure hands it to all.
-    pub fn put_sample(&self, sample: Option<Sample>) {
+    /// The one shard that reads the memory pressure hands it to all.
+    pub fn put_sample(&self, shard: u32, sample: Option<Sample>) {
         let mut latest = self.sample.lock().unwrap_or_else(PoisonError::into_inner);
         *latest = Latest { number: latest.number + 1, sample };
         drop(latest);
-        self.bells.ring_all();
+        self.bells.ring_others(shard);
     }
 
     /// The newest reading, unless the caller has had it: `seen` is its own.
@@ -195,15 +195,17 @@ mod tests {
 
     #[test]
     fn a_reading_is_handed_out_once_to_each() {
-        let (node, _) = node(2);
+        let (node, woken) = node(2);
         let mut seen = [0; 2];
         assert_eq!(node.sample(&mut seen[0]), None);
-        node.put_sample(None);
+        node.put_sample(1, None);
+        assert_eq!(woken.load(Ordering::SeqCst), 1);
         for seen in &mut seen {
             assert_eq!(node.sample(seen), Some(None));
             assert_eq!(node.sample(seen), None);
         }
-        node.put_sample(None);
+        node.put_sample(0, None);
+        assert_eq!(woken.load(Ordering::SeqCst), 1, "it reads what it has put there");
         assert_eq!(node.sample(&mut seen[1]), Some(None), "the same again is a reading too");
     }
 

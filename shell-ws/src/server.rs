@@ -179,7 +179,7 @@ where
         match thread {
             Ok(thread) => threads.push(thread),
             Err(error) => {
-                result = result.and(Err(error).context("cannot start a thread"));
+                result = result.and_then(|()| Err(error).context("cannot start a thread"));
             }
         }
     }
@@ -214,7 +214,7 @@ mod tests {
         ];
         let node = Arc::new(Node::new(2, mesh::ports::<u32>(wakes, 1)[0].bells().clone()));
         let stopped = move |node: &Node| {
-            let patience = std::time::Duration::from_secs(60);
+            let patience = std::time::Duration::from_secs(20);
             let guard = bell.0.lock().unwrap();
             let (_guard, late) =
                 bell.1.wait_timeout_while(guard, patience, |()| node.stops() == 0).unwrap();

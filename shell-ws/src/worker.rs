@@ -2,8 +2,9 @@
 //!
 //! One turn: wait for events; time goes into the core, and what other loops sent; sockets that are
 //! readable are read, within bounds, and their bytes become calls of the core; the core steps; its
-//! notices and offers are carried out, and what it has for other loops is sent; and again. Everything is edge-triggered: a socket that was not read to the end
-//! because its turn was over is queued again, and then the loop does not sleep.
+//! notices and offers are carried out, and what it has for other loops is sent; and again.
+//! Everything is edge-triggered: a socket that was not read to the end because its turn was over is
+//! queued again, and then the loop does not sleep.
 
 mod accept;
 mod deadlines;
@@ -216,11 +217,12 @@ impl Worker {
         self.carry_out();
         self.post();
         self.tell_node();
+        self.note_finished();
     }
 
     /// Serves the sockets that were queued before, as long as the core has room to run what they
-    /// publish in this turn, and the ways to other loops have room for what they cause there. What is queued on the way waits for the next one: no socket is served
-    /// twice in a turn.
+    /// publish in this turn, and the ways to other loops for what they cause there. What is queued
+    /// meanwhile waits for the next turn: no socket is served twice in one.
     fn serve_queued(&mut self) {
         let jobs_before = self.shard.broker.jobs().0;
         for _ in 0..self.again.len() {
@@ -393,7 +395,7 @@ impl Worker {
         }
         self.next_tick = self.now + TICK;
         if let Some(pressure) = &mut self.pressure {
-            self.node.put_sample(pressure.sample());
+            self.node.put_sample(self.port.number(), pressure.sample());
         }
         if let Some(acceptor) = &mut self.acceptor {
             acceptor.retry();

@@ -24,8 +24,8 @@ fn clients(server: &Server, each: usize) -> Vec<(Client, String)> {
     let mut on = [0; LOOPS];
     until("clients on every loop", || {
         let (client, id) = server.client();
-        let first: u64 = id.split('.').next().unwrap().parse().unwrap();
-        on[usize::try_from(first % 64).unwrap()] += 1;
+        let first = id.split_once('.').and_then(|(first, _)| first.parse::<usize>().ok());
+        on[first.expect("two numbers") % 64] += 1;
         clients.push((client, id));
         on.iter().all(|count| *count >= each)
     });
@@ -34,9 +34,10 @@ fn clients(server: &Server, each: usize) -> Vec<(Client, String)> {
 
 /// The channel and the data of the next event.
 fn next(client: &mut Client) -> (String, String) {
-    let event: Value = serde_json::from_str(&client.text()).unwrap();
+    let event: Value = serde_json::from_str(&client.text()).expect("events are JSON");
     assert_eq!(event["event"], "e");
-    (event["channel"].as_str().unwrap().to_owned(), event["data"].as_str().unwrap().to_owned())
+    let field = |name: &str| event[name].as_str().expect("it is text").to_owned();
+    (field("channel"), field("data"))
 }
 
 #[test]

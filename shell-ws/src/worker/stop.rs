@@ -30,6 +30,10 @@ impl Worker {
         if !self.has_said_goodbye && self.node.is_closed() && !has_time {
             self.say_goodbye();
         }
+    }
+
+    /// Tells the others once nobody is connected here any more.
+    pub(super) fn note_finished(&self) {
         if self.has_said_goodbye && self.sockets.is_empty() {
             self.node.finish(self.port.number());
         }
