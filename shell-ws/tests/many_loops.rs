@@ -5,7 +5,10 @@ mod support;
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 use sha2::Sha256;
+use sluicegate_core::{Broker, Limits};
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use support::{Client, Frame, Server, event, masked, post, until};
@@ -193,4 +196,59 @@ fn a_port_on_which_others_listen_is_not_shared() {
         let text = String::from_utf8(output.stderr).unwrap();
         assert!(text.contains(&format!("port {port} is in use")), "{text}");
     }
+}
+
+/// A channel of the development app that an event loop owns; each number another one.
+fn channel_of(owner: u32, number: usize) -> String {
+    let limits = Limits { shards: LOOPS as u64, ..Limits::default() };
+    let mut broker = Broker::new(limits, 1);
+    // The first tenant is that of sockets which came for no app yet.
+    let [_, app] = [(); 2].map(|()| broker.tenant(1).expect("there is room"));
+    let names = (0..).map(|n| format!("room-{owner}-{number}-{n}"));
+    names.into_iter().find(|name| broker.owner(app, name) == owner).expect("names are spread")
+}
+
+fn try_subscribe(client: &mut Client, channel: &str) -> String {
+    let data = json!({ "channel": channel });
+    client.ask(&json!({ "event": "pusher:subscribe", "data": data }).to_string())
+}
+
+#[test]
+fn while_one_loop_is_saturated_all_refuse_and_afterwards_none_does() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let file = folder.join("small-budget.toml");
+    let app = "[[app]]\nid = \"1001\"\nkey = \"app-key\"\nsecret = \"app-secret\"\n";
+    fs::write(&file, format!("{app}[limits]\nmemory_budget = 1048576\n")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate-ws"));
+    command.args(["--port", "0", "--workers", &LOOPS.to_string(), "--config"]).arg(&file);
+    let server = Server::with(&mut command);
+    let (mut full, mut others) = (Vec::new(), Vec::new());
+    for (client, id) in clients(&server, 8) {
+        let first: u64 = id.split_once('.').unwrap().0.parse().unwrap();
+        if first % 64 == 0 { full.push(client) } else { others.push(client) }
+    }
+    // Subscriptions are held in memory; those of the loop's own channels by nobody else.
+    let mut number = 0;
+    let saturated = full.iter_mut().any(|client| {
+        (0..200).any(|_| {
+            number += 1;
+            try_subscribe(client, &channel_of(0, number)).contains("memory: saturated")
+        })
+    });
+    assert!(saturated, "{number} subscriptions are no problem");
+    for client in &mut others {
+        until("the others to know", || {
+            number += 1;
+            try_subscribe(client, &channel_of(1, number)).contains("mesh: saturated")
+        });
+    }
+    assert_eq!(server.publish(&event("news", "x")), 503);
+    let mut late = server.connect();
+    late.upgrade("/app/app-key?protocol=7");
+    assert!(late.text().contains(r#""code":4100"#));
+    assert_eq!(server.connect().request("GET /health", "").status, 200);
+    drop(full);
+    until("room for everybody", || server.publish(&event("news", "x")) == 200);
+    let answer = try_subscribe(&mut others[0], "news");
+    assert!(answer.contains("subscription_succeeded"), "{answer}");
 }

@@ -80,6 +80,7 @@ fn ids(input: &Input) -> &'static [(u8, Kind)] {
         Kind::Unsubscribe => &[(0, Kind::Subscribe)],
         Kind::Advance
         | Kind::Lease
+        | Kind::Node
         | Kind::Poll
         | Kind::PollParcel
         | Kind::Pressure
