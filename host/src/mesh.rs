@@ -167,6 +167,11 @@ impl<T> Port<T> {
         self.ways_in.iter().flatten().any(|way| !way.ring.is_empty())
     }
 
+    /// Whether a ring was full when there may have been more to send. Cost: O(threads).
+    pub fn is_waiting(&self) -> bool {
+        self.ways_out.iter().flatten().any(|way| way.was_full)
+    }
+
     /// About to wait for events: from here on who sends wakes this thread. False when there is room
     /// again in a ring that was full, or, if `wants` letters, when one is there: then it must not
     /// wait. Who does not want what is there must have something else to wake it. Each call is
@@ -299,6 +304,7 @@ mod tests {
     fn a_sender_that_found_no_room_is_woken_when_there_is_some() {
         let (mut ports, counts) = counted(2, 2);
         assert_eq!(send(&mut ports[0], 1, &[1, 2, 3]), 1);
+        assert!(ports[0].is_waiting());
         assert!(ports[0].may_sleep(true), "there is no room yet");
         assert_eq!(ports[1].receive(0).next(), Some(1));
         assert_eq!(counts[0].load(Ordering::SeqCst), 1);
@@ -307,6 +313,7 @@ mod tests {
         ports[0].wake_up();
         assert!(!ports[0].may_sleep(true), "there is room and it has not used it");
         assert_eq!(send(&mut ports[0], 1, &[3]), 0);
+        assert!(!ports[0].is_waiting());
         assert!(ports[0].may_sleep(true));
     }
 

@@ -1,5 +1,6 @@
 //! Apps: who may connect and who may publish.
 
+use crate::hooks::Webhook;
 use serde::Deserialize;
 use sluicegate_core::TenantId;
 use std::collections::BTreeMap;
@@ -52,6 +53,9 @@ pub struct App {
     /// closed after ten seconds.
     #[serde(default)]
     pub authorized_only: bool,
+    /// Whom to tell what happens.
+    #[serde(default, rename = "webhook")]
+    pub webhooks: Vec<Webhook>,
 }
 
 impl App {
@@ -65,6 +69,7 @@ impl App {
             client_events: true,
             subscription_counts: false,
             authorized_only: false,
+            webhooks: Vec::new(),
         }
     }
 }
@@ -101,6 +106,13 @@ impl Apps {
     /// The app of a tenant. Cost: O(log apps).
     pub fn by_tenant(&self, tenant: TenantId) -> Option<&App> {
         self.by_tenant.get(&tenant.to_bits()).map(|index| self.at(*index).0)
+    }
+
+    /// An app's place in the configuration, when somebody is told what happens in it.
+    /// Cost: O(log apps).
+    pub fn told(&self, tenant: TenantId) -> Option<usize> {
+        let index = *self.by_tenant.get(&tenant.to_bits())?;
+        (!self.list[index].0.webhooks.is_empty()).then_some(index)
     }
 
     fn at(&self, index: usize) -> (&App, TenantId) {

@@ -14,6 +14,7 @@
 mod explain;
 
 use crate::apps::App;
+use crate::hooks::{MAX_BATCH, Webhook};
 use crate::worker::Timing;
 use anyhow::{Context, Result, bail, ensure};
 use explain::{bad_limit, bad_toml, bad_value};
@@ -34,6 +35,9 @@ const MAX_APPS: usize = 9_000;
 
 /// The most event loops: a shard of the core each.
 const MAX_WORKERS: u64 = sluicegate_host::node::MAX_SHARDS as u64;
+
+/// The most endpoints of one app.
+const MAX_WEBHOOKS: usize = 10;
 
 /// The command line.
 #[derive(Debug, clap::Parser)]
@@ -219,7 +223,7 @@ fn check_apps(apps: &[App]) -> Result<()> {
     ensure!(!apps.is_empty(), "there is no app: add an [[app]] with id, key and secret");
     ensure!(apps.len() <= MAX_APPS, "{} apps, but at most {MAX_APPS} are served", apps.len());
     let (mut ids, mut keys) = (BTreeSet::new(), BTreeSet::new());
-    for App { id, key, secret, name, .. } in apps {
+    for App { id, key, secret, name, webhooks, .. } in apps {
         let digits = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
         ensure!(digits, "[[app]]: `id` is {id:?}, but must be decimal digits, such as \"1001\"");
         let word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -235,8 +239,31 @@ fn check_apps(apps: &[App]) -> Result<()> {
             !name.chars().any(char::is_control),
             "[[app]] {id}: `name` is {name:?}, which holds a control character: take it out"
         );
+        check_webhooks(webhooks).with_context(|| format!("[[app]] {id}"))?;
         ensure!(ids.insert(id), "[[app]]: two apps have the `id` {id:?}: give each its own");
         ensure!(keys.insert(key), "[[app]]: two apps have the `key` {key:?}: give each its own");
+    }
+    Ok(())
+}
+
+fn check_webhooks(webhooks: &[Webhook]) -> Result<()> {
+    ensure!(
+        webhooks.len() <= MAX_WEBHOOKS,
+        "{} [[app.webhook]], but at most {MAX_WEBHOOKS} of one app are served",
+        webhooks.len()
+    );
+    for Webhook { url, batch, .. } in webhooks {
+        let parsed = reqwest::Url::parse(url);
+        let good = parsed.is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+        ensure!(
+            good,
+            "[[app.webhook]]: `url` is {url:?}, but must begin with http:// or https:// and name \
+             a host"
+        );
+        ensure!(
+            (1..=MAX_BATCH).contains(batch),
+            "[[app.webhook]]: `batch` is {batch}, but must be 1 to {MAX_BATCH} events"
+        );
     }
     Ok(())
 }

@@ -8,6 +8,7 @@
 //! | [`channels`], [`roster`] | who is in which channel, kept once by the loop that owns it |
 //! | [`users`] | who is signed in, and who wants to know, kept once in the same way |
 //! | [`counting`] | when subscribers are told how many they are |
+//! | [`hooks`] | what an app's server is told, in which order, and what is given up |
 //! | [`note`] | what loops tell each other of all that |
 //! | [`session`] | the protocol, as values: bytes in, calls of the core out; no socket, no clock |
 //! | [`shard`] | what the sessions of one loop share: the core, the apps, who owns which outlet |
@@ -20,6 +21,7 @@ pub mod apps;
 pub mod channels;
 pub mod config;
 pub mod counting;
+pub mod hooks;
 pub mod note;
 pub mod roster;
 pub mod server;

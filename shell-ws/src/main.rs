@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use sluicegate_ws::config::{Config, Flags};
+use sluicegate_ws::hooks::sender::Hooks;
 use sluicegate_ws::server::Server;
 use sluicegate_ws::start;
 use std::io::{self, Write};
@@ -29,7 +30,11 @@ fn run(flags: &Flags) -> Result<()> {
         return out.write_all(config.print().as_bytes()).context("cannot print");
     }
     log(flags.json);
-    let server = Server::bind(config.clone())?;
+    let mut server = Server::bind(config.clone())?;
+    let hooks = Hooks::start(&config.apps)?;
+    if let Some(hooks) = &hooks {
+        server.tell(&hooks.sender());
+    }
     for signal in [SIGINT, SIGTERM] {
         let sender = server.stopper()?.into_inner();
         signal_hook::low_level::pipe::register(signal, sender)
@@ -40,7 +45,11 @@ fn run(flags: &Flags) -> Result<()> {
         let _ = writeln!(out, "{line}");
     }
     let _ = out.flush();
-    server.run()
+    let outcome = server.run();
+    if let Some(hooks) = hooks {
+        hooks.finish();
+    }
+    outcome
 }
 
 /// What happens later is told on the error stream.

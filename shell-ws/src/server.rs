@@ -1,6 +1,7 @@
 //! The process: one event loop per shard, each on a thread of its own.
 
 use crate::config::Config;
+use crate::hooks::sender::Sender;
 use crate::shard::Shard;
 use crate::socket_id;
 use crate::worker::{Letter, Listener, Parts, Worker};
@@ -78,6 +79,11 @@ impl Server {
             workers.push(Worker::new(parts, shard, listener, &timing)?);
         }
         Ok(Self { workers, node, address, stop_sender })
+    }
+
+    /// Tells apps' servers what happens, through this.
+    pub fn tell(&mut self, hooks: &Sender) {
+        self.workers.iter_mut().for_each(|worker| worker.tell(hooks.clone()));
     }
 
     /// Where it listens: with the real port.

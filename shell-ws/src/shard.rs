@@ -5,6 +5,7 @@ mod notes;
 use crate::apps::{App, Apps};
 use crate::channels::Channels;
 use crate::counting::Counting;
+use crate::hooks;
 use crate::note::Note;
 use crate::socket_id;
 use crate::users::Users;
@@ -50,6 +51,8 @@ pub struct Shard {
     /// For sessions of this shard. Bounded: each answers something that a session asked, or ends
     /// one.
     words: VecDeque<(u64, Word)>,
+    /// What happened in this turn that apps' servers want to know.
+    hooks: VecDeque<hooks::Event>,
     /// What waits for connections that are entering presence channels.
     held: BTreeMap<OutletId, Held>,
     /// Subscriptions that wait for the owner of their topic, and the sockets they are for.
@@ -110,6 +113,7 @@ impl Shard {
             sources: BTreeMap::new(),
             notes: (0..shards).map(|_| VecDeque::new()).collect(),
             words: VecDeque::new(),
+            hooks: VecDeque::new(),
             held: BTreeMap::new(),
             awaited: BTreeMap::new(),
         })

@@ -14,6 +14,7 @@ mod socket;
 mod stop;
 mod write;
 
+use crate::hooks::sender::Sender;
 use crate::session::{Action, Session};
 use crate::shard::{Shard, Word};
 use accept::{Accepted, Acceptor};
@@ -97,6 +98,8 @@ pub struct Worker {
     stops_at: Option<Instant>,
     /// Everyone was told that the server stops.
     has_said_goodbye: bool,
+    /// Whom apps' servers are told through.
+    hooks: Option<Sender>,
 }
 
 impl std::fmt::Debug for Worker {
@@ -168,7 +171,13 @@ impl Worker {
             grace: timing.grace,
             stops_at: None,
             has_said_goodbye: false,
+            hooks: None,
         })
+    }
+
+    /// Tells apps' servers what happens, through this.
+    pub fn tell(&mut self, hooks: Sender) {
+        self.hooks = Some(hooks);
     }
 
     /// Serves until all loops are stopped and everything that waited has been sent, or the grace is
@@ -187,6 +196,7 @@ impl Worker {
             }
             self.turn(&events);
         }
+        self.hear_the_last();
         Ok(())
     }
 
@@ -215,9 +225,19 @@ impl Worker {
         let progress = self.shard.broker.step(WORK);
         self.go_on_stopping(progress);
         self.carry_out();
+        self.call_hooks();
         self.post();
         self.tell_node();
         self.note_finished();
+    }
+
+    /// Tells apps' servers what happened in this turn.
+    fn call_hooks(&mut self) {
+        while let Some(event) = self.shard.poll_hook() {
+            if let Some(hooks) = &self.hooks {
+                hooks.send(event);
+            }
+        }
     }
 
     /// Serves the sockets that were queued before, as long as the core has room to run what they

@@ -4,6 +4,8 @@ use super::client_event::{self, Allowance, Rejected};
 use super::subscribing::{Client, Subscriptions};
 use super::user;
 use super::{Link, MAX_MESSAGE, Step, Wait};
+use crate::hooks::What;
+use crate::note::Name;
 use crate::shard::{Shard, Word};
 use bytes::Bytes;
 use sluicegate_core::{Ack, Close, Lane, Message, Refusal, SubId, TenantId, Verdict};
@@ -205,13 +207,25 @@ impl Speaker {
         let (topic, user) = taken.ok_or(Rejected::NotSubscribed)?;
         self.events.spend(shard.broker.now())?;
         let frame = Bytes::from(pusher::client_event_frame(channel, name, data, user));
+        let told = shard.apps.told(self.client.tenant).is_some().then(|| What::ClientEvent {
+            event: name.to_owned(),
+            data: data.to_owned(),
+            socket_id: self.client.socket_id.clone(),
+            user_id: user.map(Into::into),
+        });
         let except = Some((shard.broker.number(), link.outlet));
         let message = Message { frame, records: 1, ack: Ack::None, except };
         // What is discarded now or later, the client is told by a notice.
         match shard.broker.publish(link.conn, topic, message) {
-            Verdict::Queued(_) | Verdict::Parked(_) | Verdict::Shed(_) => Ok(()),
-            Verdict::Refused(why) => Err(Rejected::Overloaded(why)),
+            Verdict::Queued(_) | Verdict::Parked(_) => {}
+            Verdict::Shed(_) => return Ok(()),
+            Verdict::Refused(why) => return Err(Rejected::Overloaded(why)),
         }
+        if let Some(what) = told {
+            let channel = Name { tenant: self.client.tenant, text: channel.into() };
+            shard.happened(&channel, what);
+        }
+        Ok(())
     }
 
     fn leave(&mut self, shard: &mut Shard, link: Link, unsubscribe: bool) {

@@ -6,6 +6,7 @@
 
 use super::{NOBODY, Shard};
 use crate::channels::{self, Meaning};
+use crate::hooks::{self, What};
 use crate::note::{Answer, Asker, Member, Name, Note, Peer, Question};
 use crate::roster::Full;
 use crate::users;
@@ -146,6 +147,14 @@ impl Shard {
         self.awaited.remove(&sub)
     }
 
+    /// Something happened in a channel: for the app's server, if it wants to know anything.
+    pub(crate) fn happened(&mut self, channel: &Name, what: What) {
+        if let Some(app) = self.apps.told(channel.tenant) {
+            let channel = Arc::clone(&channel.text);
+            self.hooks.push_back(hooks::Event { app, channel, what });
+        }
+    }
+
     fn peer(&self, outlet: OutletId) -> Peer {
         Peer { shard: self.number(), outlet }
     }
@@ -186,6 +195,11 @@ impl Shard {
     /// they say may make a note.
     pub fn is_crowded(&self) -> bool {
         self.notes.iter().any(|notes| notes.len() >= CROWDED)
+    }
+
+    /// The next of what happened in this turn for apps' servers.
+    pub fn poll_hook(&mut self) -> Option<hooks::Event> {
+        self.hooks.pop_front()
     }
 
     /// The next word for a session, and the name of its socket, which may have gone.
@@ -284,11 +298,18 @@ impl Shard {
 
     /// Tells whom a change concerns.
     fn carry_out(&mut self, channel: &Name, peer: Peer, meaning: Meaning, info: Option<&str>) {
+        if meaning.occupied == Some(true) {
+            self.happened(channel, What::Occupied);
+        }
         let text = match meaning.user {
             Some(channels::User::Added(id)) => {
+                self.happened(channel, What::MemberAdded(Arc::clone(&id)));
                 Some(pusher::member_added(&channel.text, &id, info.unwrap_or("null")))
             }
-            Some(channels::User::Removed(id)) => Some(pusher::member_removed(&channel.text, &id)),
+            Some(channels::User::Removed(id)) => {
+                self.happened(channel, What::MemberRemoved(Arc::clone(&id)));
+                Some(pusher::member_removed(&channel.text, &id))
+            }
             None => None,
         };
         if let Some(text) = text {
@@ -296,6 +317,9 @@ impl Shard {
             let others = roster.into_iter().flat_map(|roster| roster.peers());
             let others: Vec<_> = others.filter(|other| *other != peer).collect();
             self.say_to_all(&others, text_frame(&text));
+        }
+        if meaning.occupied == Some(false) {
+            self.happened(channel, What::Vacated);
         }
         let counts = meaning.subscriptions.is_some_and(|count| count > 0)
             && pusher::kind(&channel.text) != Kind::Presence
@@ -323,6 +347,7 @@ impl Shard {
                 continue;
             }
             let is_told = self.publish_count(&name, count);
+            self.happened(&name, What::SubscriptionCount(count));
             self.counting.told(name, count, is_told, now);
         }
     }

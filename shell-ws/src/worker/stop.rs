@@ -32,11 +32,17 @@ impl Worker {
         }
     }
 
-    /// Tells the others once nobody is connected here any more.
+    /// Tells the others once nobody is connected here any more, and they have all letters about it.
     pub(super) fn note_finished(&self) {
-        if self.has_said_goodbye && self.sockets.is_empty() {
+        if self.has_said_goodbye && self.sockets.is_empty() && !self.port.is_waiting() {
             self.node.finish(self.port.number());
         }
+    }
+
+    /// The last letters of all others are here: who has gone from a channel that is owned here.
+    pub(super) fn hear_the_last(&mut self) {
+        self.carry();
+        self.call_hooks();
     }
 
     /// The first time: no new connections. The second time it is over at once.
