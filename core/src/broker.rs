@@ -72,8 +72,8 @@ pub struct Message {
     pub records: u32,
     /// What the publisher asked for.
     pub ack: Ack,
-    /// This outlet is not in the audience (the publisher's own).
-    pub except: Option<OutletId>,
+    /// This outlet of a shard is not in the audience (the publisher's own).
+    pub except: Option<(u32, OutletId)>,
     /// What its topic keeps of it.
     pub keep: Keep,
 }
@@ -199,6 +199,8 @@ pub struct Broker {
     /// The shard's part of the memory budget.
     lease: Lease,
     bands: Bands,
+    /// Some shard of the process is saturated, as the host said last.
+    node_saturated: bool,
     fan: Option<FanOut>,
     /// Outlets at their limit whose transport takes nothing.
     slow: Timers<Slow>,
@@ -260,6 +262,7 @@ impl Broker {
             lease: Lease::new(limits.memory_budget, shards),
             mesh: Mesh::new(shard, shards),
             bands: Bands::new(Duration::from_millis(limits.band_dwell_ms)),
+            node_saturated: false,
             fan: None,
             slow: Timers::new(Duration::from_millis(limits.slow_consumer_after_ms)),
             codel: codel::Settings::new(

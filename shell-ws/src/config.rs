@@ -33,6 +33,9 @@ const EXPECTED_CONNECTIONS: u64 = 50_000;
 /// The most apps of one server.
 const MAX_APPS: usize = 9_000;
 
+/// The most event loops: a shard of the core each.
+const MAX_WORKERS: u64 = sluicegate_host::node::MAX_SHARDS as u64;
+
 /// The most endpoints of one app.
 const MAX_WEBHOOKS: usize = 10;
 
@@ -46,9 +49,14 @@ pub struct Flags {
     /// Port to listen on; 0 takes any free one and says which
     #[arg(long, value_name = "NUMBER", default_value_t = 6001)]
     pub port: u16,
-    /// Event loops
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    pub workers: u32,
+    /// Event loops, 1 to 64: no more than there are processors to run them
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..=MAX_WORKERS)
+    )]
+    pub workers: u64,
     /// Apps and limits, as TOML; without it there is one development app
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -91,14 +99,8 @@ struct File {
 impl Config {
     /// Reads the flags and the file they name.
     pub fn load(flags: &Flags) -> Result<Self> {
-        ensure!(
-            flags.workers == 1,
-            "--workers {}: must be 1, more event loops are not supported yet; leave --workers out, \
-             or start several servers on ports of their own",
-            flags.workers
-        );
         let address = SocketAddr::new(flags.bind, flags.port);
-        match &flags.config {
+        let mut config = match &flags.config {
             Some(path) => {
                 let text = std::fs::read_to_string(path).map_err(|error| {
                     let path = path.display();
@@ -107,10 +109,19 @@ impl Config {
                          --print-config writes"
                     )
                 })?;
-                Self::parse(address, &text, path)
+                Self::parse(address, &text, path)?
             }
-            None => Self::development(address),
-        }
+            None => Self::development(address)?,
+        };
+        let Flags { workers, .. } = *flags;
+        let shards = &mut config.limits.shards;
+        ensure!(
+            *shards == 1 || *shards == workers,
+            "`shards` is {shards} in [limits], but --workers is {workers}: each event loop is one \
+             shard, so take `shards` out, or pass --workers {shards}"
+        );
+        *shards = workers;
+        Ok(config)
     }
 
     /// One app whose secret everyone knows: for this machine only.

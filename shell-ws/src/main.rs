@@ -5,8 +5,8 @@ use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use sluicegate_ws::config::{Config, Flags};
 use sluicegate_ws::hooks::sender::Hooks;
+use sluicegate_ws::server::Server;
 use sluicegate_ws::start;
-use sluicegate_ws::worker::Server;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -33,7 +33,7 @@ fn run(flags: &Flags) -> Result<()> {
     let mut server = Server::bind(config.clone())?;
     let hooks = Hooks::start(&config.apps)?;
     if let Some(hooks) = &hooks {
-        server.tell(hooks.sender());
+        server.tell(&hooks.sender());
     }
     for signal in [SIGINT, SIGTERM] {
         let sender = server.stopper()?.into_inner();

@@ -6,6 +6,7 @@ use crate::channels::Counts;
 use crate::roster::Full;
 use bytes::Bytes;
 use sluicegate_core::{OutletId, TenantId};
+use sluicegate_host::metrics::Numbers;
 use std::sync::Arc;
 
 /// A channel, or a user, of an app.
@@ -154,6 +155,8 @@ pub enum Question {
     Channel(Name),
     /// Which channels of an app that begin with this text has anybody in them.
     Channels(TenantId, Arc<str>),
+    /// What metrics collectors are shown.
+    Numbers,
     /// Close the connections of a user.
     Terminate(Name),
     /// Who is in a presence channel.
@@ -178,6 +181,8 @@ pub enum Answer {
     Counts(Counts),
     /// To `Channels`.
     Channels(Vec<(Arc<str>, Counts)>),
+    /// To `Numbers`: those of one shard.
+    Numbers(Box<Numbers>),
     /// To `Terminate`: those who were told.
     Done,
     /// To `Users`.

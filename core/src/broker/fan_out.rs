@@ -145,7 +145,7 @@ impl Broker {
 
     /// A batch gets its place in its topic, is kept and sent to other shards, and its fan-out
     /// begins.
-    fn sequence(&mut self, ticket: Ticket, mut job: Job) {
+    fn sequence(&mut self, ticket: Ticket, job: Job) {
         let topic = &mut self.topics[job.topic];
         let first = topic.sequence(job.tally.records);
         self.memory.sequence(job.message, first, topic.books.sequenced.bytes);
@@ -153,20 +153,17 @@ impl Broker {
         if job.ack != Ack::None && self.peers.conn(job.conn).is_ok() {
             self.notices.push_back(Notice::Committed { conn: job.conn, ticket, first });
         }
-        let here = self.mesh.shard;
-        let mut except = job.except.map(|outlet| (here, outlet));
-        if let Origin::Forwarded { shard, flight, except: told } = job.origin {
+        if let Origin::Forwarded { shard, flight } = job.origin {
             self.answer_forward(job.topic, (shard, flight), Ok(first));
-            except = told;
-            job.except = told.filter(|(shard, _)| *shard == here).map(|(_, outlet)| outlet);
         }
         self.retain(job.topic, job.message, job.keep);
-        self.post_batch(job.topic, job.message, except);
+        self.post_batch(job.topic, job.message, job.except);
         self.begin_fan_out(job);
     }
 
     pub(super) fn begin_fan_out(&mut self, job: Job) {
-        let except = job.except.filter(|outlet| self.peers.outlet(*outlet).is_ok());
+        let here = job.except.filter(|(shard, _)| *shard == self.mesh.shard);
+        let except = here.filter(|(_, outlet)| self.peers.outlet(*outlet).is_ok());
         let is_foreign = matches!(job.origin, Origin::Batch { .. });
         let lost = if is_foreign { self.lost_before(job.topic, job.message) } else { None };
         let held = self.memory.get(job.message);
@@ -179,7 +176,7 @@ impl Broker {
             cost: held.cost,
             served: 0,
             reached: 0,
-            except: except.map_or(NONE, |outlet| outlet.index),
+            except: except.map_or(NONE, |(_, outlet)| outlet.index),
             conn: job.conn,
             permit: job.permit,
             is_foreign,

@@ -4,6 +4,7 @@
 
 use super::Broker;
 use super::fetch::Answer;
+use super::publish::SATURATED_RETRY_MS;
 use crate::id::{ConnId, OutletId, SubId, TenantId, Ticket};
 use crate::lag::Load;
 use crate::lease::Permit;
@@ -94,6 +95,28 @@ impl Broker {
         Some(self.parcel(topic, Body::Lost(self.head(topic))))
     }
 
+    /// Whether any shard of the process [is saturated](Self::is_saturated): the host knows the bit
+    /// of each and tells all of them when one changes. Until it says no, nothing new is admitted
+    /// here, no subscription is taken and no peer is [welcome](Self::welcome).
+    /// Cost: O(1); when it ends, O(publishes that are admitted).
+    pub fn node(&mut self, saturated: bool) {
+        self.tape_node(saturated);
+        if core::mem::replace(&mut self.node_saturated, saturated) && !saturated {
+            self.serve_parked();
+        }
+    }
+
+    /// Whether a peer that comes to subscribe should be let in. Who only asks or publishes is: each
+    /// of its calls gets an answer of its own. Cost: O(1).
+    pub fn welcome(&self) -> Result<(), Refusal> {
+        let place = match self.node_saturated {
+            false => return Ok(()),
+            true if self.bands.band() == Band::Saturated => Place::Memory,
+            true => Place::Mesh,
+        };
+        Err(Refusal::after(place, Reason::Saturated, SATURATED_RETRY_MS))
+    }
+
     /// Whether parcels should be handed in: not while many batches wait for their fan-out here.
     /// Those that are not handed in wait on their way, which is bounded.
     pub fn wants_parcels(&self) -> bool {
@@ -175,12 +198,8 @@ impl Broker {
     pub(super) fn forward(&mut self, ticket: Ticket, job: Job) {
         let Job { conn, topic, message, tally, ack, except, keep, permit, .. } = job;
         let held = self.memory.get(message);
-        let carried = Carried {
-            frame: held.frame.clone(),
-            records: tally.records,
-            at: held.at,
-            except: except.map(|outlet| (self.mesh.shard, outlet)),
-        };
+        let carried =
+            Carried { frame: held.frame.clone(), records: tally.records, at: held.at, except };
         let cost = held.cost;
         self.memory.release(message);
         let permit = permit.expect("a job of this shard has its permit");
@@ -309,7 +328,8 @@ impl Broker {
         let message = self.memory.hold(frame, records, at.min(self.now));
         self.ledger.received(self.topics[topic].tenant, tally);
         let mut job = Job::new(ConnId::NOBODY, topic, message, tally, Ack::None);
-        job.origin = Origin::Forwarded { shard, flight, except };
+        job.except = except;
+        job.origin = Origin::Forwarded { shard, flight };
         job.keep = keep;
         self.schedule.push_remote(job);
         self.note_idle(topic);
@@ -458,8 +478,7 @@ impl Broker {
         let mut job = Job::new(ConnId::NOBODY, topic, message, tally, Ack::None);
         let plain = !self.topics[topic].told_block;
         job.origin = Origin::Batch { plain };
-        job.except =
-            except.filter(|(shard, _)| *shard == self.mesh.shard).map(|(_, outlet)| outlet);
+        job.except = except;
         self.schedule.push_remote(job);
         self.note_idle(topic);
     }

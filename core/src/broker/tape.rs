@@ -58,8 +58,9 @@ kinds! {
     PollParcel 1
     /// Whether it could be read, `avg10`, total.
     Pressure 3
-    /// Connection, topic, bytes, records, ack (none, now, wait), whether one outlet is left out,
-    /// which, and what is kept (the default, nothing, from 2 on: one record less, the newest).
+    /// Connection, topic, bytes, records, ack (none, now, wait), whether one outlet is left out (1:
+    /// of this shard, 2 and more: of shard 0 and so on), which, and what is kept (the default,
+    /// nothing, from 2 on: one record less, the newest).
     Publish 8
     /// Connection, bytes.
     Reassembly 2
@@ -89,6 +90,8 @@ kinds! {
     Unsubscribe 1
     /// Outlet.
     Writable 1
+    /// Whether a shard of the process is saturated.
+    Node 1
 }
 
 /// One input of a shard: a command or an event, or one step of a host's turn.
@@ -235,6 +238,7 @@ tape! {
     tape_close(conn: ConnId, how: Close, bytes: u64) Close [conn.to_bits(), how as u64, bytes];
     tape_gone(conn: ConnId) Gone [conn.to_bits()];
     tape_lease(lent: u64, lendable: u64) Lease [lent, lendable];
+    tape_node(saturated: bool) Node [saturated.into()];
     tape_open(tenant: TenantId) Open [tenant.to_bits()];
     tape_outlet(conn: ConnId, pipe: Pipe) Outlet [conn.to_bits(), pipe as u64];
     tape_poll() Poll [];
@@ -262,8 +266,13 @@ impl Broker {
     }
 
     pub(super) fn tape_publish(&mut self, conn: ConnId, topic: TopicId, message: &Message) {
+        let here = self.mesh.shard;
         self.note(Kind::Publish, || {
-            let (known, except) = optional(message.except.map(OutletId::to_bits));
+            let (known, except) = match message.except {
+                None => (0, 0),
+                Some((shard, outlet)) if shard == here => (1, outlet.to_bits()),
+                Some((shard, outlet)) => (2 + u64::from(shard), outlet.to_bits()),
+            };
             let Message { frame, records, ack, .. } = message;
             let (bytes, records) = (frame.len() as u64, u64::from(*records));
             let (conn, topic, keep) = (conn.to_bits(), topic.to_bits(), of_keep(message.keep));
@@ -322,13 +331,6 @@ fn keep(number: u64) -> Keep {
     match number.checked_sub(1) {
         None => Keep::Default,
         Some(most) => NonZeroU32::new(narrow(most)).map_or(Keep::No, Keep::Newest),
-    }
-}
-
-const fn optional(bits: Option<u64>) -> (u64, u64) {
-    match bits {
-        None => (0, 0),
-        Some(bits) => (1, bits),
     }
 }
 

@@ -172,7 +172,7 @@ fn a_publish_reaches_every_subscriber_but_the_excluded_one() {
     }
     let frame = Bytes::from_static(b"hello");
     let message =
-        Message { frame, records: 1, ack: Ack::Now, except: Some(own), keep: Keep::Default };
+        Message { frame, records: 1, ack: Ack::Now, except: Some((0, own)), keep: Keep::Default };
     let Verdict::Queued(ticket) = bench.broker.publish(source, topic, message) else { panic!() };
     assert_eq!(bench.run(|outlet| if outlet == other { ALL } else { 0 }), 5);
     assert_eq!(bench.notices, [Notice::Committed { conn: source, ticket, first: 1 }]);

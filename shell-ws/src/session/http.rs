@@ -9,7 +9,6 @@ use super::{Link, MAX_BODY, Step, Wait};
 use crate::note::{self, Asker};
 use crate::shard::Shard;
 use sluicegate_core::{Close, ConnId, Lane, OutletId, Pipe, Refusal, TenantId};
-use sluicegate_host::metrics;
 use sluicegate_wire::http::{self, Content, Head, PLAIN, Parse};
 use sluicegate_wire::pusher::{self, close};
 use sluicegate_wire::ws;
@@ -94,13 +93,9 @@ impl Http {
             }
             (Route::Health, "GET") => self.reply(shard, link, &Reply::new(200, "alive")),
             (Route::Metrics, "GET") => {
-                let page = shard.metrics();
-                let kind = metrics::CONTENT_TYPE;
-                self.respond(
-                    shard,
-                    link,
-                    http::response(200, kind, self.keep_alive, page.as_bytes()),
-                );
+                self.request += 1;
+                self.asked = Some(Gather::metrics());
+                self.ask(shard, link);
             }
             (Route::Ready, "GET") if shard.is_ready => {
                 self.reply(shard, link, &Reply::new(200, "ready"));
@@ -178,8 +173,8 @@ impl Http {
     /// Responds with what was asked for, or with nothing.
     fn tell(&mut self, shard: &mut Shard, link: Link) {
         self.keep_alive &= shard.is_ready;
-        let body = self.asked.take().map_or_else(|| "{}".to_owned(), |asked| asked.body());
-        let kind = "application/json";
+        let nothing = || ("application/json", "{}".to_owned());
+        let (kind, body) = self.asked.take().map_or_else(nothing, Gather::response);
         self.respond(shard, link, http::response(200, kind, self.keep_alive, body.as_bytes()));
     }
 
@@ -332,7 +327,8 @@ const PROTOCOLS: std::ops::RangeInclusive<u8> = 4..=7;
 fn upgrade_to_websocket(shard: &mut Shard, link: Link, head: &Head<'_>, key: &str) -> Step {
     let hello = http::switching_protocols(key);
     let opened = admit(shard, head).and_then(|(tenant, protocol)| {
-        let opened = shard.open(tenant, link.owner, Pipe::Shared);
+        let welcome = shard.broker.welcome();
+        let opened = welcome.and_then(|()| shard.open(tenant, link.owner, Pipe::Shared));
         let full = |_| (close::OVER_CAPACITY, "the server is full, come back later".to_owned());
         opened.map(|ids| (ids, tenant, protocol)).map_err(full)
     });

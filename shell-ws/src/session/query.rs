@@ -9,6 +9,7 @@ use crate::note::{Answer, Asker, Cached, Name, Question};
 use crate::shard::Shard;
 use serde_json::{Map, Value, json};
 use sluicegate_core::TenantId;
+use sluicegate_host::metrics::{self, Numbers};
 use sluicegate_wire::http;
 use sluicegate_wire::pusher::{self, Kind, MAX_CHANNEL};
 use std::sync::Arc;
@@ -26,6 +27,8 @@ enum What {
     /// And what it keeps, when that is asked for.
     Channel(Info, Option<Cached>),
     Channels(Name, Wanted, Vec<(Arc<str>, Counts)>),
+    /// The page for metrics collectors: what has come is summed up.
+    Numbers(Option<Box<Numbers>>),
     /// What a publish asked about its channels; and whether it was a batch.
     Published(Vec<Info>, bool),
     Terminate(Name),
@@ -180,6 +183,11 @@ impl Gather {
         Self { what: What::Published(infos, is_batch), left: 0 }
     }
 
+    /// The page for metrics collectors.
+    pub(super) const fn metrics() -> Self {
+        Self { what: What::Numbers(None), left: 0 }
+    }
+
     /// Asks. True when there is nothing to wait for.
     pub(super) fn start(&mut self, shard: &mut Shard, asker: Asker) -> bool {
         let mut ask = |question: Question, index| shard.ask(Asker { index, ..asker }, &question);
@@ -193,6 +201,7 @@ impl Gather {
             What::Channels(from, ..) => {
                 ask(Question::Channels(from.tenant, Arc::clone(&from.text)), 0)
             }
+            What::Numbers(_) => ask(Question::Numbers, 0),
             What::Terminate(user) => ask(Question::Terminate(user.clone()), 0),
             What::Users(name, _) => ask(Question::Users(name.clone()), 0),
             What::Published(infos, _) => (0_u32..)
@@ -216,6 +225,8 @@ impl Gather {
                     info.counts = counts;
                 }
             }
+            (What::Numbers(Some(sum)), Answer::Numbers(some)) => sum.add(&some),
+            (What::Numbers(sum), Answer::Numbers(some)) => *sum = Some(some),
             (What::Terminate(_), Answer::Done) => {}
             (what, answer) => debug_assert!(false, "{answer:?} is no answer to {what:?}"),
         }
@@ -223,36 +234,46 @@ impl Gather {
         self.left == 0
     }
 
-    /// The body of the response.
-    pub(super) fn body(&self) -> String {
-        match &self.what {
-            What::Channel(info, kept) => {
-                let mut body = info.attributes();
-                if info.wanted.cache {
-                    let entry = |Cached { data, ttl }: &Cached| json!({ "data": data, "ttl": ttl });
-                    body.insert("cache".to_owned(), kept.as_ref().map(entry).into());
-                }
-                body.insert("occupied".to_owned(), (info.counts.subscriptions > 0).into());
-                Value::Object(body)
+    /// The response: its content type and its body.
+    pub(super) fn response(self) -> (&'static str, String) {
+        match self.what {
+            What::Numbers(sum) => {
+                (metrics::CONTENT_TYPE, sum.map_or_else(String::new, |sum| sum.text()))
             }
-            What::Channels(_, wanted, found) => {
-                let entry = |(name, counts): &(Arc<str>, Counts)| {
-                    (name.to_string(), Value::Object(attributes(*wanted, *counts)))
-                };
-                json!({ "channels": found.iter().map(entry).collect::<Map<_, _>>() })
-            }
-            What::Published(infos, true) => {
-                json!({ "batch": infos.iter().map(Info::attributes).collect::<Vec<_>>() })
-            }
-            What::Published(infos, false) => {
-                let entry = |info: &Info| (info.channel.text.to_string(), info.attributes().into());
-                json!({ "channels": infos.iter().map(entry).collect::<Map<_, _>>() })
-            }
-            What::Terminate(_) => json!({}),
-            What::Users(_, ids) => {
-                json!({ "users": ids.iter().map(|id| json!({ "id": &**id })).collect::<Vec<_>>() })
-            }
+            what => ("application/json", json_body(&what)),
         }
-        .to_string()
     }
+}
+
+fn json_body(what: &What) -> String {
+    match what {
+        What::Numbers(_) => json!({}),
+        What::Channel(info, kept) => {
+            let mut body = info.attributes();
+            if info.wanted.cache {
+                let entry = |Cached { data, ttl }: &Cached| json!({ "data": data, "ttl": ttl });
+                body.insert("cache".to_owned(), kept.as_ref().map(entry).into());
+            }
+            body.insert("occupied".to_owned(), (info.counts.subscriptions > 0).into());
+            Value::Object(body)
+        }
+        What::Channels(_, wanted, found) => {
+            let entry = |(name, counts): &(Arc<str>, Counts)| {
+                (name.to_string(), Value::Object(attributes(*wanted, *counts)))
+            };
+            json!({ "channels": found.iter().map(entry).collect::<Map<_, _>>() })
+        }
+        What::Published(infos, true) => {
+            json!({ "batch": infos.iter().map(Info::attributes).collect::<Vec<_>>() })
+        }
+        What::Published(infos, false) => {
+            let entry = |info: &Info| (info.channel.text.to_string(), info.attributes().into());
+            json!({ "channels": infos.iter().map(entry).collect::<Map<_, _>>() })
+        }
+        What::Terminate(_) => json!({}),
+        What::Users(_, ids) => {
+            json!({ "users": ids.iter().map(|id| json!({ "id": &**id })).collect::<Vec<_>>() })
+        }
+    }
+    .to_string()
 }

@@ -55,7 +55,7 @@ struct Call {
 struct Publish {
     channel: String,
     frame: Bytes,
-    except: Option<OutletId>,
+    except: Option<(u32, OutletId)>,
 }
 
 /// Publishes one event to its channels, or a batch of them, for the app `id`, which exists.

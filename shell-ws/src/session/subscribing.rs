@@ -114,7 +114,7 @@ impl Subscriptions {
                 let welcome = text_frame(&pusher::subscription_succeeded(channel));
                 self.take(shard, link, name.clone(), (None, welcome))?;
                 if counts(channel) {
-                    shard.enter(name.clone(), link.outlet, None, 0);
+                    shard.enter(name, link.outlet, None, 0);
                 }
                 self.note_miss(shard, client, channel);
             }

@@ -213,7 +213,7 @@ impl Speaker {
             socket_id: self.client.socket_id.clone(),
             user_id: user.map(Into::into),
         });
-        let except = Some(link.outlet);
+        let except = Some((shard.broker.number(), link.outlet));
         let message = Message { frame, records: 1, ack: Ack::None, except, keep: Keep::No };
         // What is discarded now or later, the client is told by a notice.
         match shard.broker.publish(link.conn, topic, message) {

@@ -107,7 +107,7 @@ impl Shard {
     /// Asks the owners that can answer. Returns how many answers will come.
     pub(crate) fn ask(&mut self, asker: Asker, question: &Question) -> u32 {
         let owners = match question {
-            Question::Channels(..) => 0..self.shards(),
+            Question::Channels(..) | Question::Numbers => 0..self.shards(),
             Question::Cached(name) | Question::Channel(name) | Question::Users(name) => {
                 one(self.owner_of(name))
             }
@@ -164,7 +164,7 @@ impl Shard {
     }
 
     fn peer(&self, outlet: OutletId) -> Peer {
-        Peer { shard: self.number, outlet }
+        Peer { shard: self.number(), outlet }
     }
 
     fn owner_of(&self, channel: &Name) -> u32 {
@@ -180,7 +180,7 @@ impl Shard {
     }
 
     fn post(&mut self, to: u32, note: Note) {
-        if to == self.number {
+        if to == self.number() {
             self.take_note(note);
         } else {
             self.notes[to as usize].push_back(note);
@@ -407,6 +407,7 @@ impl Shard {
                 let found = self.channels.starting_with(&from);
                 Answer::Channels(found.map(|(text, counts)| (Arc::clone(text), counts)).collect())
             }
+            Question::Numbers => Answer::Numbers(Box::new(self.numbers())),
             Question::Users(name) => {
                 let roster = self.channels.roster(&name);
                 let ids = roster.into_iter().flat_map(|roster| roster.ids().map(Arc::clone));

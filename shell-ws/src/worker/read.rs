@@ -1,7 +1,7 @@
 //! Reading: bounded per socket and turn, to the end of what the kernel has or to the end of the
 //! socket's turn, after which it is queued again.
 
-use super::Server;
+use super::Worker;
 use super::socket::{Key, Socket};
 use crate::session::{Action, Took};
 use crate::shard::Shard;
@@ -43,7 +43,7 @@ enum Digested {
     Spent,
 }
 
-impl Server {
+impl Worker {
     /// Reads a socket and lets its session digest what is there.
     pub(super) fn serve(&mut self, key: Key) {
         if !key.is_live(&self.sockets) {

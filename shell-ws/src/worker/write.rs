@@ -1,6 +1,6 @@
 //! Writing: what the core offers, in one call of the kernel where it fits.
 
-use super::Server;
+use super::Worker;
 use super::socket::Key;
 use mio::Interest;
 use mio::net::TcpStream;
@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind, IoSlice, Write};
 /// Frames per call of the kernel.
 const SLICES: usize = 64;
 
-impl Server {
+impl Worker {
     /// Writes an offer and settles it.
     pub(super) fn write(&mut self, offer: Offer) {
         let owner = self.shard.owner_of_outlet(offer.outlet).map(Key::from_bits);

@@ -199,7 +199,11 @@ impl Deck {
         let (conn, topic) = (ConnId::from_bits(n[0]), TopicId::from_bits(n[1]));
         let records = u32::try_from(n[3] & u64::from(u32::MAX)).expect("32 bits");
         let bytes = u32::try_from(n[2].min(64 << 20)).expect("64 MiB");
-        let except = (n[5] == 1).then(|| key(number, n[6]));
+        let except = match n[5] {
+            0 => None,
+            1 => Some(key(number, n[6])),
+            more => Some(key(u32::try_from(more - 2).unwrap_or(u32::MAX), n[6])),
+        };
         let made = Made { shard: number, records, bytes: bytes.into(), except };
         let made = self.frames.made(made);
         let Some(own) = shard.conns.get_mut(&conn) else { return Ok(()) };

@@ -46,6 +46,7 @@ impl Broker {
             Kind::Advance => self.advance(Instant::from_nanos(n[0])),
             Kind::Gone => self.gone(ConnId::from_bits(n[0])),
             Kind::Lease => self.lease(n[0], n[1]),
+            Kind::Node => self.node(n[0] % 2 == 1),
             Kind::Pressure => {
                 let sample = Sample { avg10: narrow(n[1]), total: n[2] };
                 self.pressure((n[0] == 1).then_some(sample));
@@ -87,7 +88,12 @@ impl Broker {
             }
             Kind::Publish => {
                 let ack = choose(&[Ack::None, Ack::Now, Ack::Wait], n[4]);
-                let except = (n[5] == 1).then(|| OutletId::from_bits(n[6]));
+                let outlet = OutletId::from_bits(n[6]);
+                let except = match n[5] {
+                    0 => None,
+                    1 => Some((self.mesh.shard, outlet)),
+                    more => Some((narrow(more - 2), outlet)),
+                };
                 let frame = framed(n[2], frame);
                 let (records, keep) = (narrow(n[3]), keep(n[7]));
                 let message = Message { frame, records, ack, except, keep };

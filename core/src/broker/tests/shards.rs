@@ -125,7 +125,7 @@ impl Cluster {
         let mut frame = self.published.to_le_bytes().to_vec();
         frame.resize(size.max(8), b'.');
         let Shard { broker, source, peers, asked, .. } = &mut self.shards[shard];
-        let except = except.map(|peer| peers[peer].outlet);
+        let except = except.map(|peer| (broker.number(), peers[peer].outlet));
         let message =
             Message { frame: frame.into(), records: 1, ack: Ack::Wait, except, keep: self.keep };
         if self.keep == Keep::No {
@@ -375,6 +375,61 @@ fn the_publishers_own_outlet_is_left_out_on_its_shard() {
     cluster.barrier();
     let peers = &cluster.shards[other].peers;
     assert_eq!((peers[0].received.len(), peers[1].received.len()), (0, 1));
+}
+
+#[test]
+fn an_outlet_of_another_shard_is_left_out_wherever_the_publish_enters() {
+    for entry in 0..SHARDS {
+        let mut cluster = Cluster::new(&lossless(), 100);
+        let own = (entry + 1) % SHARDS;
+        for shard in 0..SHARDS {
+            cluster.join(shard, 0, Policy::DropNew);
+        }
+        cluster.barrier();
+        let left_out = cluster.shards[own].peers[0].outlet;
+        let id = cluster.topic(entry, 0);
+        let Shard { broker, source, .. } = &mut cluster.shards[entry];
+        let except = Some((u32::try_from(own).unwrap(), left_out));
+        let frame = Bytes::from_static(b"12345678");
+        let keep = Keep::Default;
+        let message = Message { frame, records: 1, ack: Ack::None, except, keep };
+        assert!(matches!(broker.publish(*source, id, message), Verdict::Queued(_)));
+        cluster.settle(entry);
+        cluster.barrier();
+        for shard in 0..SHARDS {
+            let received = cluster.shards[shard].peers[0].received.len();
+            assert_eq!(received, usize::from(shard != own), "{entry} {shard}");
+        }
+    }
+}
+
+#[test]
+fn while_a_shard_of_the_process_is_saturated_none_takes_anything_new() {
+    let mut cluster = Cluster::new(&lossless(), 100);
+    let peer = cluster.join(0, 0, Policy::DropNew);
+    cluster.barrier();
+    let topic = cluster.topic(0, 0);
+    let Shard { broker, source, .. } = &mut cluster.shards[0];
+    let outlet = broker.outlet(*source, Pipe::Single).unwrap();
+    let no = Refusal::after(Place::Mesh, Reason::Saturated, 1_000);
+    let frame = Bytes::from_static(b"12345678");
+    let message = Message { frame, records: 1, ack: Ack::Now, except: None, keep: Keep::Default };
+    broker.node(true);
+    assert_eq!(broker.welcome(), Err(no));
+    assert_eq!(broker.room(*source, 1, 8), Err(no));
+    assert_eq!(broker.publish(*source, topic, message), Verdict::Refused(no));
+    assert_eq!(broker.subscribe(outlet, topic, Wish::policy(Policy::DropNew)), Err(no));
+    assert!(!broker.is_saturated(), "another one is");
+    assert!(matches!(cluster.publish(0, 0, 100, None), Verdict::Parked(_)));
+    cluster.barrier();
+    let Shard { broker, source, .. } = &mut cluster.shards[0];
+    assert_eq!(broker.jobs(), (0, 1));
+    broker.node(false);
+    assert_eq!(broker.jobs(), (1, 0), "who waited goes on");
+    assert_eq!((broker.welcome(), broker.room(*source, 1, 8)), (Ok(()), Ok(())));
+    cluster.settle(0);
+    cluster.barrier();
+    assert_eq!(cluster.shards[0].peers[peer].received.len(), 1);
 }
 
 #[test]

@@ -796,6 +796,7 @@ impl Storm {
         let records = u32::try_from(records).unwrap();
         let keep = [Keep::Default, Keep::Default, Keep::No, newest(1), newest(4)];
         let keep = keep[(a >> 16) as usize % keep.len()];
+        let except = except.map(|outlet| (0, outlet));
         let message = Message { frame, records, ack, except, keep };
         match self.broker.publish(conn, topic, message) {
             Verdict::Queued(ticket) | Verdict::Parked(ticket) if ack != Ack::None => {

@@ -90,9 +90,9 @@ fn kind() -> impl Strategy<Value = u8> {
 
 /// One input made from numbers; time goes on in small steps, and work is small.
 fn input((kind, mut numbers): (u8, [u64; 16]), now: Instant) -> Input {
-    let ends = matches!(kind % 24, CLOSE | GONE | SHUT | SHUTDOWN);
+    let ends = matches!(kind % 25, CLOSE | GONE | SHUT | SHUTDOWN);
     let kind = if ends && numbers[15] != 5 { POLL } else { kind };
-    match kind % 24 {
+    match kind % 25 {
         ADVANCE => numbers[0] = now.as_nanos() + numbers[0] * 1_000_000,
         PUBLISH => {
             numbers[0] %= 4;
