@@ -225,7 +225,7 @@ fn while_one_loop_is_saturated_all_refuse_and_afterwards_none_does() {
     let (mut full, mut others) = (Vec::new(), Vec::new());
     for (client, id) in clients(&server, 8) {
         let first: u64 = id.split_once('.').unwrap().0.parse().unwrap();
-        if first % 64 == 0 { full.push(client) } else { others.push(client) }
+        if first.is_multiple_of(64) { full.push(client) } else { others.push(client) }
     }
     // Subscriptions are held in memory; those of the loop's own channels by nobody else.
     let mut number = 0;
