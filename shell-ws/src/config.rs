@@ -371,7 +371,10 @@ impl Config {
     }
 }
 
-/// Fills in what depends on the machine and was not given.
+/// For how long a cache channel keeps its last event.
+const CACHE_MS: u64 = 30 * 60 * 1000;
+
+/// Fills in what depends on the machine or is the protocol's, and was not given.
 fn defaults(limits: &Limits, given: &BTreeSet<String>) -> Limits {
     let mut limits = limits.clone();
     let mut set = |name: &str, value: u64| {
@@ -387,6 +390,9 @@ fn defaults(limits: &Limits, given: &BTreeSet<String>) -> Limits {
     let high_water = budget::high_water(limits.memory_budget, EXPECTED_CONNECTIONS);
     if !given.contains("high_water_bytes") {
         limits.high_water_bytes = high_water;
+    }
+    if !given.contains("retention_ms") {
+        limits.retention_ms = CACHE_MS;
     }
     limits
 }
@@ -476,6 +482,7 @@ mod tests {
         let config = parse(&format!("{APP}[limits]\nmax_topics = 5\n")).unwrap();
         assert_eq!(config.apps[0].id, "7");
         assert_eq!(config.limits.max_topics, 5);
+        assert_eq!(config.limits.retention_ms, 1_800_000, "half an hour");
         assert!(!config.is_development);
     }
 

@@ -102,11 +102,10 @@ fn prepare(
     let mut is_asked = false;
     for trigger in &triggers {
         is_asked |= trigger.info.is_some();
-        let wanted = Wanted::parse(trigger.info.as_deref().unwrap_or_default())?;
+        let wanted = Wanted::parse(trigger.info.as_deref().unwrap_or_default())?.of_many()?;
         let except = trigger.socket_id.as_deref().and_then(|id| shard.find_socket(id));
         for channel in &trigger.channels {
-            channel::check(channel)
-                .map_err(|no| Reply::new(400, format!("{channel}: {}", no.text())))?;
+            channel::check(channel).map_err(|no| Reply::new(400, format!("{channel}: {no}")))?;
             let frame = Bytes::from(pusher::event_frame(channel, &trigger.name, &trigger.data));
             publishes.push(Publish { channel: channel.clone(), frame, except });
             infos.push(Info::new(tenant, channel, wanted));
@@ -131,8 +130,9 @@ fn dispatch(shard: &mut Shard, source: ConnId, call: Call) -> Answer {
     };
     let mut jobs = 0;
     let mut failed = None;
-    for (topic, Publish { frame, except, .. }) in topics.into_iter().zip(publishes) {
-        let message = Message { frame, records: 1, ack: Ack::Now, except };
+    for (topic, Publish { channel, frame, except }) in topics.into_iter().zip(publishes) {
+        let keep = channel::keep(&channel);
+        let message = Message { frame, records: 1, ack: Ack::Now, except, keep };
         match shard.broker.publish(source, topic, message) {
             Verdict::Queued(_) | Verdict::Parked(_) => jobs += 1,
             Verdict::Refused(why) | Verdict::Shed(why) => failed = failed.or(Some(why)),

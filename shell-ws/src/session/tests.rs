@@ -254,6 +254,7 @@ fn frames(mut bytes: &[u8]) -> Vec<String> {
     found
 }
 
+mod cache;
 mod presence;
 mod private;
 mod query;
@@ -490,10 +491,6 @@ fn channels_that_are_not_served_are_refused_by_name() {
     let mut world = World::new();
     let (peer, _) = world.client();
     for (channel, kind, status) in [
-        ("presence-cache-a", "NotServed", 501),
-        ("private-encrypted-cache-a", "NotServed", 501),
-        ("cache-a", "NotServed", 501),
-        ("private-cache-a", "NotServed", 501),
         ("a b", "InvalidChannel", 400),
         ("", "InvalidChannel", 400),
         (&"a".repeat(165), "InvalidChannel", 400),

@@ -9,7 +9,7 @@ use crate::hooks::What;
 use crate::note::Name;
 use crate::shard::{Shard, Word};
 use bytes::Bytes;
-use sluicegate_core::{Ack, Close, Lane, Message, Refusal, SubId, TenantId, Verdict};
+use sluicegate_core::{Ack, Close, Keep, Lane, Message, Refusal, SubId, TenantId, Verdict};
 use sluicegate_wire::pusher::{self, Command, close};
 use sluicegate_wire::ws::{self, Decoder, Event, Opcode};
 
@@ -222,7 +222,7 @@ impl Speaker {
             user_id: user.map(Into::into),
         });
         let except = Some((shard.broker.number(), link.outlet));
-        let message = Message { frame, records: 1, ack: Ack::None, except };
+        let message = Message { frame, records: 1, ack: Ack::None, except, keep: Keep::No };
         // What is discarded now or later, the client is told by a notice.
         match shard.broker.publish(link.conn, topic, message) {
             Verdict::Queued(_) | Verdict::Parked(_) => {}
