@@ -105,7 +105,8 @@ fn prepare(
         let wanted = Wanted::parse(trigger.info.as_deref().unwrap_or_default())?.of_many()?;
         let except = trigger.socket_id.as_deref().and_then(|id| shard.find_socket(id));
         for channel in &trigger.channels {
-            channel::check(channel).map_err(|no| Reply::new(400, format!("{channel}: {no}")))?;
+            channel::check(channel, &shard.settings)
+                .map_err(|no| Reply::new(400, format!("{channel}: {no}")))?;
             let frame = Bytes::from(pusher::event_frame(channel, &trigger.name, &trigger.data));
             publishes.push(Publish { channel: channel.clone(), frame, except });
             infos.push(Info::new(tenant, channel, wanted));
