@@ -231,4 +231,33 @@ mod tests {
             assert!(topics.iter().all(|count| (60..150).contains(count)), "{topics:?}");
         }
     }
+    fn parcel(body: Body) -> Parcel {
+        Parcel { tenant: 0, topic: "a".into(), name: Named::of(0, "a"), body }
+    }
+
+    #[test]
+    fn a_parcel_costs_what_it_carries_and_a_little_more() {
+        let frame = Bytes::from_static(&[0; 100]);
+        let carried = Carried { frame, records: 2, at: Instant::ZERO, except: None };
+        let batch = parcel(Body::Batch(carried, 1, 0));
+        assert_eq!(batch.cost(), 64 + crate::memory::cost(100, 2));
+        assert_eq!(parcel(Body::Credit(1, 1)).cost(), 64);
+    }
+
+    #[test]
+    fn a_queue_is_calm_below_half_of_what_it_may_hold_and_has_room_below_all() {
+        let mut outbox = Outbox::default();
+        let seen: Vec<_> = (0..9)
+            .map(|_| {
+                let now = (outbox.is_calm(8), outbox.has_room(8));
+                outbox.push_plain(parcel(Body::Credit(1, 1)));
+                now
+            })
+            .collect();
+        let (calm, room) = ((true, true), (false, true));
+        assert_eq!(seen, [calm, calm, calm, calm, room, room, room, room, (false, false)]);
+        outbox.push(parcel(Body::Credit(1, 1)));
+        (0..6).for_each(|_| drop(outbox.pop()));
+        assert!(outbox.is_calm(8), "what credit bounds is not counted");
+    }
 }

@@ -118,7 +118,8 @@ impl Broker {
     }
 
     /// Whether parcels should be handed in: not while many batches wait for their fan-out here.
-    /// Those that are not handed in wait on their way, which is bounded.
+    /// Those that are not handed in wait on their way, which is bounded. A host asks again after
+    /// each [`step`](Self::step): nothing else may ever happen that makes it look.
     pub fn wants_parcels(&self) -> bool {
         u64::from(self.schedule.plain_batches()) < self.limits.mesh_depth
     }

@@ -1,16 +1,18 @@
 //! Which channels are served, asked for each that a client subscribes to or a publisher names; and
 //! what they keep.
 
+use crate::config::settings::Settings;
 use core::num::NonZeroU32;
 use sluicegate_core::{Keep, Start};
-use sluicegate_wire::pusher::{self, BadName, MAX_CHANNEL};
+use sluicegate_wire::pusher::{self, BadName};
 
 /// Whether a channel is served: any that its name may be, and those of one user.
-pub(super) fn check(channel: &str) -> Result<(), BadName> {
-    if channel.len() <= MAX_CHANNEL && pusher::server_to_user(channel).is_some() {
+pub(super) fn check(channel: &str, settings: &Settings) -> Result<(), BadName> {
+    let max = settings.max_channel_name;
+    if channel.len() <= max && pusher::server_to_user(channel).is_some() {
         return Ok(());
     }
-    pusher::check_channel(channel, MAX_CHANNEL)
+    pusher::check_channel(channel, max)
 }
 
 /// What a channel keeps of an event of the app's server: cache channels the last one. Of what

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use sluicegate_core::TenantId;
 use sluicegate_host::metrics::{self, Numbers};
 use sluicegate_wire::http;
-use sluicegate_wire::pusher::{self, Kind, MAX_CHANNEL};
+use sluicegate_wire::pusher::{self, Kind};
 use std::sync::Arc;
 
 /// What a request gathers. Bounded by what it names; a list of channels by those that are occupied.
@@ -123,9 +123,9 @@ pub(super) fn ask(
         .map_err(|fault| Reply::new(401, fault.to_string()))?;
     let what = match api {
         Api::Channels => channels(tenant, request.query)?,
-        Api::Channel(channel) => one_channel(tenant, channel, request.query)?,
+        Api::Channel(channel) => one_channel(shard, tenant, channel, request.query)?,
         Api::Users(channel) => {
-            check_name(channel)?;
+            check_name(shard, channel)?;
             if pusher::kind(channel) != Kind::Presence {
                 let text = "only presence channels know their users: name one that begins with \
                             presence-";
@@ -144,8 +144,9 @@ pub(super) fn ask(
     Ok(Gather { what, left: 0 })
 }
 
-fn check_name(channel: &str) -> Result<(), Reply> {
-    pusher::check_channel(channel, MAX_CHANNEL).map_err(|why| Reply::new(400, why.to_string()))
+fn check_name(shard: &Shard, channel: &str) -> Result<(), Reply> {
+    pusher::check_channel(channel, shard.settings.max_channel_name)
+        .map_err(|why| Reply::new(400, why.to_string()))
 }
 
 fn parameter(query: &str, name: &str) -> Option<String> {
@@ -163,8 +164,8 @@ fn channels(tenant: TenantId, query: &str) -> Result<What, Reply> {
     Ok(What::Channels(Name { tenant, text: prefix.into() }, wanted, Vec::new()))
 }
 
-fn one_channel(tenant: TenantId, channel: &str, query: &str) -> Result<What, Reply> {
-    check_name(channel)?;
+fn one_channel(shard: &Shard, tenant: TenantId, channel: &str, query: &str) -> Result<What, Reply> {
+    check_name(shard, channel)?;
     let wanted = Wanted::parse(&parameter(query, "info").unwrap_or_default())?;
     if wanted.users && pusher::kind(channel) != Kind::Presence {
         let text = "info: user_count is known of presence channels only: leave it out";

@@ -88,7 +88,7 @@ impl Subscriptions {
         client: &Client,
         (channel, token): (&str, (&str, Option<&str>)),
     ) -> Result<(), No> {
-        channel::check(channel).map_err(No::from)?;
+        channel::check(channel, &shard.settings).map_err(No::from)?;
         let member = authorize(shard, client, channel, token)?;
         if self.entering.iter().any(|entering| *entering.channel == *channel) {
             return Ok(());

@@ -108,7 +108,7 @@ impl World<'_> {
         self.observe(shard);
         self.note_stops(shard)?;
         let cost = self.cost(shard, read + carried, prepared);
-        let due = self.due(shard).is_some_and(|due| due <= now);
+        let due = self.due(shard).is_some_and(|due| due <= now) || self.has_arrived(shard);
         let host = &mut self.shards[at(shard)].host;
         host.busy_until = now + cost;
         let more = progress == Progress::More || due || !host.readable.is_empty();
