@@ -18,6 +18,7 @@ use crate::ledger::Tally;
 use crate::limits::Limits;
 use crate::list::{Link, List, node};
 use crate::peers::OfSource;
+use crate::replay::Keep;
 use crate::slab::Slab;
 use crate::time::Instant;
 use crate::timer::{Timed, Timers};
@@ -54,6 +55,8 @@ pub(crate) struct Job {
     pub(crate) ack: Ack,
     /// The publisher's own outlet, and its shard.
     pub(crate) except: Option<(u32, OutletId)>,
+    /// What its topic keeps of it.
+    pub(crate) keep: Keep,
     /// Invariant: of a job of this shard, none exactly while it is parked.
     pub(crate) permit: Option<Permit>,
     pub(crate) origin: Origin,
@@ -74,6 +77,7 @@ impl Job {
             tally,
             ack,
             except: None,
+            keep: Keep::No,
             permit: None,
             origin: Origin::Here,
             link: Link::default(),

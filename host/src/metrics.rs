@@ -382,7 +382,7 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use sluicegate_core::{
-        Ack, Effect, Instant, Lane, Limits, Message, Pipe, Policy, Verdict, Wish,
+        Ack, Effect, Instant, Keep, Lane, Limits, Message, Pipe, Policy, Verdict, Wish,
     };
 
     fn message(frame: &'static str) -> Message {
@@ -391,6 +391,7 @@ mod tests {
             records: 1,
             ack: Ack::None,
             except: None,
+            keep: Keep::Default,
         }
     }
 

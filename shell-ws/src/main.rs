@@ -1,13 +1,15 @@
 //! The Pusher Channels server as a program.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use sluicegate_ws::config::{Config, Flags};
+use sluicegate_ws::config::{Command, Config, ConfigCommand, Flags, translate};
 use sluicegate_ws::hooks::sender::Hooks;
 use sluicegate_ws::server::Server;
 use sluicegate_ws::start;
+use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -24,9 +26,13 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: &Flags) -> Result<()> {
-    let config = Config::load(flags)?;
     let mut out = io::stdout();
-    if flags.print_config {
+    if let Some(Command::Config { what: ConfigCommand::FromSoketi { env_file } }) = &flags.command {
+        let text = from_soketi(env_file.as_deref())?;
+        return out.write_all(text.as_bytes()).context("cannot print");
+    }
+    let config = Config::load(flags, variables())?;
+    if let Some(Command::Config { what: ConfigCommand::Print }) = &flags.command {
         return out.write_all(config.print().as_bytes()).context("cannot print");
     }
     log(flags.json);
@@ -50,6 +56,31 @@ fn run(flags: &Flags) -> Result<()> {
         hooks.finish();
     }
     outcome
+}
+
+/// The environment, as far as it is text.
+fn variables() -> impl Iterator<Item = (String, String)> {
+    let text = |(name, value): (OsString, OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    std::env::vars_os().filter_map(text)
+}
+
+/// Another server's variables as our file.
+fn from_soketi(file: Option<&Path>) -> Result<String> {
+    let translation = match file {
+        None => translate::environment(variables())?,
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("--env-file {}: cannot be read", path.display()))?;
+            translate::environment(translate::lines(&text))?
+        }
+    };
+    ensure!(
+        !translation.is_empty(),
+        "there is no variable that begins with SOKETI_ or PYLON_: set them, or pass --env-file"
+    );
+    Ok(translation.print())
 }
 
 /// What happens later is told on the error stream.

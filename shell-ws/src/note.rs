@@ -71,6 +71,11 @@ pub enum Note {
         /// Who has gone.
         peer: Peer,
     },
+    /// To the owner of a cache channel: somebody who came into it was told that it keeps nothing.
+    Miss {
+        /// The channel.
+        channel: Name,
+    },
     /// From the owner of a presence channel: the word of welcome with all members, or no room.
     Entered {
         /// Who asked.
@@ -144,6 +149,8 @@ pub enum Note {
 /// What the HTTP API asks an owner.
 #[derive(Clone, Debug)]
 pub enum Question {
+    /// What a cache channel keeps.
+    Cached(Name),
     /// How many are in a channel.
     Channel(Name),
     /// Which channels of an app that begin with this text has anybody in them.
@@ -156,9 +163,20 @@ pub enum Question {
     Users(Name),
 }
 
+/// The event that a cache channel keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cached {
+    /// As the publisher sent it.
+    pub data: String,
+    /// For how many seconds it is still kept.
+    pub ttl: u64,
+}
+
 /// What an owner answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
+    /// To `Cached`.
+    Cached(Option<Cached>),
     /// To `Channel`.
     Counts(Counts),
     /// To `Channels`.

@@ -51,7 +51,7 @@ impl Server {
     /// Listens on the configured address, once per event loop: which of them gets a connection is
     /// the kernel's choice.
     pub fn bind(config: Config) -> Result<Self> {
-        let Config { mut address, apps, limits, timing, .. } = config;
+        let Config { mut address, apps, limits, settings, timing, .. } = config;
         let loops = u32::try_from(limits.shards).expect("a small range");
         let polls = (0..loops).map(|_| Poll::new().context("cannot make an event queue"));
         let polls = polls.collect::<Result<Vec<_>>>()?;
@@ -72,8 +72,7 @@ impl Server {
             let broker = Broker::shard(limits.clone(), entropy(), port.number());
             let mut shard = Shard::numbered(broker, apps.clone(), key)
                 .map_err(|why| anyhow!("too many apps: the core answers {why:?}"))?;
-            shard.activity_timeout =
-                u32::try_from(timing.activity.as_secs().max(1)).unwrap_or(u32::MAX);
+            shard.settings = settings.clone();
             let (node, loan) = (Arc::clone(&node), (loops > 1).then(|| pool.loan()));
             let parts = Parts { poll, port, node, loan, stop: receiver.take(), clock };
             workers.push(Worker::new(parts, shard, listener, &timing)?);

@@ -4,6 +4,7 @@ mod notes;
 
 use crate::apps::{App, Apps};
 use crate::channels::Channels;
+use crate::config::settings::Settings;
 use crate::counting::Counting;
 use crate::hooks;
 use crate::note::Note;
@@ -29,8 +30,8 @@ pub struct Shard {
     pub is_ready: bool,
     /// Numbers of the event loop, for the metrics page.
     pub process: Process,
-    /// Seconds without a word from a client after which it is asked for one.
-    pub activity_timeout: u32,
+    /// What the server is told about itself.
+    pub settings: Settings,
     /// The tenant of sockets that have not said for which app they come.
     house: TenantId,
     /// Names of sockets are made with it.
@@ -94,7 +95,8 @@ impl Shard {
         let house = broker.tenant(1)?;
         let mut table = Apps::default();
         for app in apps {
-            table.add(app, broker.tenant(1)?);
+            let tenant = broker.tenant(app.weight)?;
+            table.add(app, tenant);
         }
         Ok(Self {
             broker,
@@ -102,7 +104,7 @@ impl Shard {
             unix_seconds: 0,
             is_ready: false,
             process: Process::default(),
-            activity_timeout: 120,
+            settings: Settings::default(),
             house,
             key,
             pipes: Vec::new(),

@@ -252,3 +252,33 @@ fn while_one_loop_is_saturated_all_refuse_and_afterwards_none_does() {
     let answer = try_subscribe(&mut others[0], "news");
     assert!(answer.contains("subscription_succeeded"), "{answer}");
 }
+
+#[test]
+fn the_last_event_of_a_cache_channel_waits_for_whoever_comes_on_any_loop() {
+    let server = server();
+    let enter = |client: &mut Client| {
+        let wish = json!({ "event": "pusher:subscribe", "data": { "channel": "cache-a" } });
+        let welcome = client.ask(&wish.to_string());
+        assert!(welcome.contains("pusher_internal:subscription_succeeded"), "{welcome}");
+    };
+    let mut early = clients(&server, 1);
+    for (client, _) in &mut early {
+        enter(client);
+        assert_eq!(client.text(), r#"{"event":"pusher:cache_miss","channel":"cache-a"}"#);
+    }
+    let publish = |data| assert_eq!(server.publish(&event("cache-a", data)), 200);
+    publish("one");
+    publish("two");
+    let mut late = clients(&server, 1);
+    for (client, _) in &mut late {
+        enter(client);
+        assert_eq!(next(client).1, "two", "right after the welcome");
+    }
+    publish("three");
+    for (client, _) in &mut early {
+        assert_eq!([(); 3].map(|()| next(client).1), ["one", "two", "three"]);
+    }
+    for (client, _) in &mut late {
+        assert_eq!(next(client).1, "three", "nothing twice");
+    }
+}

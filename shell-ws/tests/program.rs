@@ -91,7 +91,7 @@ fn what_is_not_served_is_refused_with_the_way_out() {
     for path in ["no-such-file.toml", env!("CARGO_MANIFEST_DIR")] {
         let text = error(&["--config", path]);
         assert!(text.contains(&format!("--config {path}: cannot be read")), "{text}");
-        assert!(text.contains("--print-config"), "{text}");
+        assert!(text.contains("config print"), "{text}");
     }
     let text = error(&["--bind", "localhost"]);
     assert!(text.contains("localhost") && text.contains("such as 127.0.0.1"), "{text}");
@@ -101,7 +101,7 @@ fn what_is_not_served_is_refused_with_the_way_out() {
 
 #[test]
 fn the_configuration_in_force_can_be_printed() {
-    let output = run(&["--print-config"]);
+    let output = run(&["config", "print"]);
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
     let value: toml::Table = text.parse().expect("it is TOML");

@@ -326,7 +326,13 @@ impl Op {
                 let except = if n[5] > 0 { format!(", not to {}", name(6)) } else { String::new() };
                 let ack = pick(&["none", "now", "wait"], 4);
                 let (conn, topic, bytes, records) = (name(0), name(1), n[2], n[3]);
-                format!("publish({conn}, {topic}, {bytes} B, {records} records, ack {ack}{except})")
+                let keep = match n[7] {
+                    0 => String::new(),
+                    1 => ", keep nothing".to_owned(),
+                    more => format!(", keep the newest {}", more - 1),
+                };
+                let what = format!("{bytes} B, {records} records, ack {ack}{except}{keep}");
+                format!("publish({conn}, {topic}, {what})")
             }
             Kind::Reassembly => format!("reassembly({}, {} B)", name(0), n[1]),
             Kind::Receive => format!("receive(from shard {})", n[0]),

@@ -52,15 +52,21 @@ pub(super) type Losers<'a> =
 
 /// Books a batch as dropped, and keeps the gap for a subscriber who will still read.
 #[inline(always)]
-pub(super) fn book_loss(
+pub(super) fn book_loss(losers: Losers<'_>, (first, tally): (u64, Tally), why: (Place, Reason)) {
+    book_run(losers, (first, first + tally.records - 1), tally, why);
+}
+
+/// The same, for records that are not all of `first..=last`.
+#[inline(always)]
+pub(super) fn book_run(
     (ledger, memory, topic, sub, outlet): Losers<'_>,
-    (first, tally): (u64, Tally),
+    (first, last): (u64, u64),
+    tally: Tally,
     (place, reason): (Place, Reason),
 ) {
     let page = Page { tenant: topic.tenant, topic: &mut topic.books, sub: &mut sub.books };
     ledger.dropped(page, place, reason, tally);
     if sub.is_active() || outlet.closing == Some(Close::AfterFlush) {
-        let last = first + tally.records - 1;
         let before = sub.gaps.len();
         sub.gaps.add(Gap { first, last, records: tally.records, place, reason });
         memory.recharge(RUN * before, RUN * sub.gaps.len());
@@ -70,13 +76,22 @@ pub(super) fn book_loss(
 impl Broker {
     /// Runs queued publishes, fairly, until `work` deliveries are prepared (a publish without an
     /// audience counts as one) or a peer that takes bytes has to be written to first.
+    /// Does nothing while a joined notice waits: the host hears it before any record follows.
     /// Cost: O(work).
     pub fn step(&mut self, work: u32) -> Progress {
         self.tape_step(work);
+        if self.mesh.unheard > 0 {
+            return Progress::More;
+        }
+        self.take_answers();
         let mut left = work;
-        left -= self.relieve(work);
-        let share = self.share_of_behind(left);
-        left -= self.catch_up(share);
+        if !self.begin(&mut left) {
+            return Progress::More;
+        }
+        let begun = work - left;
+        left -= self.relieve(left);
+        let share = self.share_of_behind(begun + left);
+        left -= self.catch_up(share.saturating_sub(begun).min(left));
         loop {
             if self.fan.is_some() && !self.fan_out(&mut left) {
                 return Progress::More;
@@ -109,7 +124,8 @@ impl Broker {
     /// Whether a step would find something to do.
     pub(super) fn wants_step(&self) -> bool {
         let running = self.fan.is_some() || self.schedule.is_runnable();
-        running || !self.behind.is_empty() || self.wants_relief()
+        let behind = !self.behind.is_empty() || !self.begun.is_empty();
+        running || behind || !self.mesh.answers.is_empty() || self.wants_relief()
     }
 
     /// Sequences the next job and begins its fan-out. False when nothing can run.
@@ -140,7 +156,7 @@ impl Broker {
         if let Origin::Forwarded { shard, flight } = job.origin {
             self.answer_forward(job.topic, (shard, flight), Ok(first));
         }
-        self.retain(job.topic, job.message);
+        self.retain(job.topic, job.message, job.keep);
         self.post_batch(job.topic, job.message, job.except);
         self.begin_fan_out(job);
     }

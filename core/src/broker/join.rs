@@ -63,9 +63,7 @@ impl Broker {
             self.note_interest(topic);
         } else if !owned && wish.start != Start::Tail {
             self.start_far_behind(index);
-        } else if self.start_behind(index, wish.start) {
-            self.note_behind(index);
-        } else {
+        } else if !self.start_behind(index, wish.start) {
             let Topic { next, answered, .. } = self.topics[topic];
             let start = if wish.policy == Policy::Block { next.max(answered) } else { next };
             self.join_audience(index, start);

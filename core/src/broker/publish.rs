@@ -231,6 +231,7 @@ impl Broker {
         let held = self.memory.hold(message.frame, tally.records, self.now);
         let mut job = Job::new(conn, topic, held, tally, message.ack);
         job.except = message.except;
+        job.keep = message.keep;
         job
     }
 

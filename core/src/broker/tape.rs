@@ -10,10 +10,11 @@ use crate::id::{ConnId, OutletId, SubId, TenantId, TopicId};
 use crate::ledger::Tally;
 use crate::mesh::{Body, Carried, Fetch, Head, Named, Parcel};
 use crate::pressure::Sample;
-use crate::replay::Start;
+use crate::replay::{Keep, Past, Spot, Start};
 use crate::time::Instant;
 use crate::verdict::{Place, Reason, Refusal, Retry, Verdict};
 use alloc::vec::Vec;
+use core::num::NonZeroU32;
 
 mod file;
 mod play;
@@ -58,8 +59,9 @@ kinds! {
     /// Whether it could be read, `avg10`, total.
     Pressure 3
     /// Connection, topic, bytes, records, ack (none, now, wait), whether one outlet is left out (1:
-    /// of this shard, 2 and more: of shard 0 and so on), which.
-    Publish 7
+    /// of this shard, 2 and more: of shard 0 and so on), which, and what is kept (the default,
+    /// nothing, from 2 on: one record less, the newest).
+    Publish 8
     /// Connection, bytes.
     Reassembly 2
     /// From which shard, and the parcel.
@@ -273,7 +275,8 @@ impl Broker {
             };
             let Message { frame, records, ack, .. } = message;
             let (bytes, records) = (frame.len() as u64, u64::from(*records));
-            [conn.to_bits(), topic.to_bits(), bytes, records, *ack as u64, known, except]
+            let (conn, topic, keep) = (conn.to_bits(), topic.to_bits(), of_keep(message.keep));
+            [conn, topic, bytes, records, *ack as u64, known, except, keep]
         });
     }
 
@@ -316,6 +319,21 @@ fn start([tag, first, second]: [u64; 3]) -> Start {
     }
 }
 
+const fn of_keep(keep: Keep) -> u64 {
+    match keep {
+        Keep::Default => 0,
+        Keep::No => 1,
+        Keep::Newest(most) => 1 + most.get() as u64,
+    }
+}
+
+fn keep(number: u64) -> Keep {
+    match number.checked_sub(1) {
+        None => Keep::Default,
+        Some(most) => NonZeroU32::new(narrow(most)).map_or(Keep::No, Keep::Newest),
+    }
+}
+
 const fn of_refusal(Refusal { place, reason, retry }: Refusal) -> [u64; 3] {
     let retry = match retry {
         Retry::Never => 0,
@@ -348,13 +366,17 @@ fn of_head(Head { next, offset, epoch }: Head) -> [u64; 3] {
     [next, offset, epoch]
 }
 
+const fn of_past(Past { next, offset, whole, before }: Past) -> [u64; 6] {
+    [next, offset, whole.records, whole.bytes, before.records, before.bytes]
+}
+
 /// From whom, of which topic, which body, and its numbers.
 fn of_parcel(from: u32, parcel: &Parcel) -> [u64; MOST] {
     let mut body = Vec::with_capacity(MOST);
     let tag = match &parcel.body {
-        Body::Forward(job, flight) => {
+        Body::Forward(job, flight, keep) => {
             body.extend(of_carried(job));
-            body.push(flight.to_bits());
+            body.extend([flight.to_bits(), of_keep(*keep)]);
             0
         }
         Body::Done(flight, outcome) => {
@@ -393,11 +415,12 @@ fn of_parcel(from: u32, parcel: &Parcel) -> [u64; MOST] {
         }
         Body::Place(sub, place) => {
             body.extend([sub.to_bits(), place.wanted, place.from, place.offset]);
+            body.extend(of_past(place.past));
             8
         }
-        Body::Past(sub, job, first, offset) => {
+        Body::Past(sub, job, Spot { first, offset, before }) => {
             body.extend(of_carried(job));
-            body.extend([*first, *offset, sub.to_bits()]);
+            body.extend([*first, *offset, sub.to_bits(), before.records, before.bytes]);
             9
         }
         Body::Fetched(sub, head, is_met) => {

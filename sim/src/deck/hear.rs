@@ -142,6 +142,9 @@ impl Deck {
         shard.subs.insert(id, sub);
         let number = shard.broker.number();
         self.sequence.subscribed(key(number, outlet.to_bits()), promised);
+        if let Some(began) = shard.broker.began(id) {
+            self.sequence.began(self.subs, began);
+        }
         self.subs += 1;
         Ok(())
     }
@@ -270,8 +273,12 @@ impl Deck {
             }
             Notice::Joined { sub, start } => {
                 self.reached.add("joined by another shard's answer");
-                if let Some(sub) = shard.subs.get(&sub) {
-                    return self.sequence.joined(sub.number, start);
+                if let Some(own) = shard.subs.get(&sub) {
+                    if let Some(began) = shard.broker.began(sub) {
+                        self.reached.add("joined with a past");
+                        self.sequence.began(own.number, began);
+                    }
+                    return self.sequence.joined(own.number, start);
                 }
             }
             Notice::Pause { conn } => return self.pause(at, conn, true),

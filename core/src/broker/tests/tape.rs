@@ -188,7 +188,7 @@ fn a_tape_holds_lengths_and_no_payload() {
     let topic = bench.topic("a secret name");
     bench.broker.record_inputs(true);
     let frame = Bytes::from_static(b"a secret payload");
-    let message = Message { frame, records: 1, ack: Ack::None, except: None };
+    let message = Message { frame, records: 1, ack: Ack::None, except: None, keep: Keep::Default };
     let _ = bench.broker.publish(source, topic, message);
     let _ = bench.broker.send(outlet, Bytes::from_static(b"a secret answer"), Lane::First);
     bench.topic("a secret name");
