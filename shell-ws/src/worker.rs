@@ -12,17 +12,20 @@ mod mesh;
 mod read;
 mod socket;
 mod stop;
+mod stream;
 mod write;
 
 use crate::hooks::sender::Sender;
 use crate::session::{Action, Session};
 use crate::shard::{Shard, Word};
+use crate::tls::Tls;
 use accept::{Accepted, Acceptor};
 use anyhow::{Context, Result};
 use deadlines::Deadlines;
 use mio::event::Event;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Events, Interest, Poll, Token};
+use rustls::ServerConfig;
 use sluicegate_core::slab::{NONE, Slab};
 use sluicegate_core::{Effect, Instant, Notice, Refusal, SubId};
 use sluicegate_host::clock::Clock;
@@ -33,9 +36,9 @@ use sluicegate_host::psi::Pressure;
 use socket::{Key, Socket};
 use std::collections::VecDeque;
 use std::io;
-use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
+use stream::Stream;
 
 pub use accept::Listener;
 pub use deadlines::Timing;
@@ -82,6 +85,8 @@ pub struct Worker {
     sockets: Slab<Socket>,
     deadlines: Deadlines,
     acceptor: Option<Acceptor>,
+    /// What connections are made with, where they are made under TLS.
+    tls: Option<Arc<ServerConfig>>,
     /// Sockets with something left to read or to digest. Invariant: each once.
     again: VecDeque<Key>,
     scratch: Box<[u8]>,
@@ -161,6 +166,7 @@ impl Worker {
             sockets: Slab::default(),
             deadlines: Deadlines::new(timing),
             acceptor: Some(acceptor),
+            tls: None,
             again: VecDeque::new(),
             scratch: vec![0; read::CHUNK].into_boxed_slice(),
             now: Instant::ZERO,
@@ -173,6 +179,11 @@ impl Worker {
             has_said_goodbye: false,
             hooks: None,
         })
+    }
+
+    /// Speaks TLS on every connection from now on.
+    pub fn secure(&mut self, config: Arc<ServerConfig>) {
+        self.tls = Some(config);
     }
 
     /// Tells apps' servers what happens, through this.
@@ -319,11 +330,9 @@ impl Worker {
             Action::None => {}
             Action::Drop => return self.drop_socket(key),
             Action::ShutDown => {
-                let socket = &mut self.sockets[key.index];
-                // A peer that is gone already is found out by reading.
-                let _ = socket.stream.shutdown(Shutdown::Write);
-                if socket.is_at_end {
-                    return self.drop_socket(key);
+                self.end_stream(key);
+                if !key.is_live(&self.sockets) {
+                    return;
                 }
                 self.queue(key);
             }
@@ -337,13 +346,11 @@ impl Worker {
             return;
         }
         let socket = &mut self.sockets[key.index];
-        if event.is_error() && !matches!(socket.stream.take_error(), Ok(None)) {
+        if event.is_error() && !matches!(socket.stream.socket().take_error(), Ok(None)) {
             return self.drop_socket(key);
         }
         if event.is_writable() && socket.wants_writable {
-            let outlet = socket.session.outlet();
-            self.shard.broker.writable(outlet);
-            self.want_writable(key, false);
+            self.writable(key);
         }
         let is_readable = event.is_readable() || event.is_read_closed() || event.is_error();
         if is_readable && key.is_live(&self.sockets) {
@@ -384,13 +391,21 @@ impl Worker {
             self.shard.process.refused_sockets += 1;
             return;
         };
+        let stream = match &self.tls {
+            None => Stream::Plain(stream),
+            Some(config) => match Tls::new(Arc::clone(config), stream) {
+                Ok(tls) => Stream::Tls(tls),
+                // What is wrong with the configuration was found when it was read.
+                Err(_) => return session.end(&mut self.shard),
+            },
+        };
         let (index, generation) = self.sockets.insert(Socket::new(stream, session));
         self.shard.process.sockets += 1;
         let key = Key { index, generation };
         let socket = &mut self.sockets[index];
         socket.session.settle(&mut self.shard, key.bits());
         let registry = self.poll.registry();
-        if registry.register(&mut socket.stream, key.token(), Interest::READABLE).is_err() {
+        if registry.register(socket.stream.socket(), key.token(), Interest::READABLE).is_err() {
             return self.drop_socket(key);
         }
         self.deadlines.update(&mut self.sockets, index, self.now);
@@ -400,7 +415,7 @@ impl Worker {
         self.deadlines.disarm(&mut self.sockets, key.index);
         let mut socket = self.sockets.remove(key.index);
         // Closing the descriptor deregisters it all the same.
-        let _ = self.poll.registry().deregister(&mut socket.stream);
+        let _ = self.poll.registry().deregister(socket.stream.socket());
         socket.session.end(&mut self.shard);
         self.shard.process.sockets -= 1;
         if let Some(acceptor) = &mut self.acceptor {
