@@ -170,7 +170,9 @@ impl Broker {
             }
             Body::Past(sub, job, spot) => {
                 let size = Tally { records: job.records, bytes: job.frame.len() as u64 };
-                fits(job, spot.first) && waits(*sub).is_some() && self.may_follow(*sub, *spot, size)
+                let small = spot.before.records.max(spot.before.bytes) < 1 << 60;
+                let may_come = small && waits(*sub).is_some();
+                fits(job, spot.first) && may_come && self.may_follow(*sub, *spot, size)
             }
             Body::Fetched(sub, head, _) => {
                 let end = Spot { first: head.next, offset: head.offset, before: END };
