@@ -228,6 +228,8 @@ impl Worker {
         self.tick();
         self.hear_node();
         self.carry();
+        // Words of welcome go out before the records that came behind them.
+        self.carry_out();
         self.accept();
         self.serve_queued();
         self.expire();
