@@ -155,6 +155,12 @@ impl Client {
         self.ahead.drain(..len).collect()
     }
 
+    /// All that comes until the server ends the connection.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        while self.more() {}
+        std::mem::take(&mut self.ahead)
+    }
+
     /// Whether the server ends the connection with a FIN and without another byte.
     pub(crate) fn is_over(&mut self) -> bool {
         self.ahead.is_empty() && !self.more()
