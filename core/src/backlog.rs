@@ -167,6 +167,13 @@ mod tests {
     }
 
     #[test]
+    fn who_catches_up_is_filled_to_half_of_its_limit() {
+        for (batches, bytes, enough) in [(1, 50, false), (2, 50, true), (1, 51, true)] {
+            assert_eq!(has_half(Load { batches, bytes }, LIMIT), enough, "{batches} {bytes}");
+        }
+    }
+
+    #[test]
     fn a_full_queue_that_takes_bytes_waits_for_the_host() {
         for policy in [Policy::DropNew, Policy::DropOld, Policy::Latest] {
             let view = View { refusing: false, band: Band::Saturated, ..view(policy, 2, 100) };

@@ -140,4 +140,41 @@ mod tests {
         assert_eq!(egress.next(&mut outlets), None);
         assert!(egress.check(&outlets).is_err(), "an outlet with work was forgotten");
     }
+    /// Outlets that have much to write, in this order in the list of old ones.
+    fn bulky<const N: usize>(egress: &mut Egress, outlets: &mut Slab<Outlet>) -> [u32; N] {
+        core::array::from_fn(|_| {
+            let index = outlets.insert(Outlet::new(0, 0, Pipe::Shared)).0;
+            outlets[index].write.push_first(0);
+            egress.wake(outlets, index);
+            index
+        })
+    }
+
+    #[test]
+    fn who_spent_its_credit_to_the_last_byte_goes_behind_the_others() {
+        let quantum = u64::try_from(QUANTUM).unwrap();
+        let mut outlets = Slab::default();
+        let mut egress = Egress::new();
+        let [over, exact] = bulky(&mut egress, &mut outlets);
+        for (outlet, bytes) in [(over, quantum + 1), (exact, quantum)] {
+            assert_eq!(egress.next(&mut outlets), Some(outlet));
+            settle(&mut egress, &mut outlets, outlet, bytes);
+        }
+        assert_eq!(egress.next(&mut outlets), Some(over));
+    }
+
+    #[test]
+    fn who_has_no_credit_left_gets_a_quantum_before_its_turn() {
+        let quantum = u64::try_from(QUANTUM).unwrap();
+        let mut outlets = Slab::default();
+        let mut egress = Egress::new();
+        let [exact, over] = bulky(&mut egress, &mut outlets);
+        for (outlet, bytes) in [(exact, quantum), (over, quantum + 1)] {
+            assert_eq!(egress.next(&mut outlets), Some(outlet));
+            settle(&mut egress, &mut outlets, outlet, bytes);
+        }
+        assert_eq!(egress.next(&mut outlets), Some(exact));
+        settle(&mut egress, &mut outlets, exact, quantum - 1);
+        assert_eq!(egress.next(&mut outlets), Some(exact), "one byte of the quantum is left");
+    }
 }

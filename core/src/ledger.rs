@@ -449,6 +449,65 @@ mod tests {
     }
 
     #[test]
+    fn the_columns_are_all_of_the_books_each_by_its_name() {
+        let mut books = Books::default();
+        let mut tallies = (1..).map(|n| ONE.times(n));
+        for column in [
+            &mut books.offered,
+            &mut books.admitted,
+            &mut books.waiting,
+            &mut books.sequenced,
+            &mut books.returned,
+            &mut books.forwarded,
+            &mut books.received,
+            &mut books.queued,
+            &mut books.expected,
+            &mut books.delivered,
+            &mut books.left,
+            &mut books.lag,
+        ] {
+            *column = tallies.next().unwrap();
+        }
+        let Books { refused, shed, evicted, dropped, .. } = &mut books;
+        for table in [refused, shed, evicted, dropped] {
+            table.add(Place::Schedule, Reason::QueueFull, ONE);
+            table.add(Place::Mesh, Reason::MeshFull, tallies.next().unwrap());
+        }
+        let found = books.columns().map(|(name, tally)| (name, tally.records));
+        let due = [
+            ("offered", 1),
+            ("admitted", 2),
+            ("refused", 14),
+            ("shed", 15),
+            ("waiting", 3),
+            ("sequenced", 4),
+            ("evicted", 16),
+            ("returned", 5),
+            ("forwarded", 6),
+            ("received", 7),
+            ("queued", 8),
+            ("expected", 9),
+            ("delivered", 10),
+            ("dropped", 17),
+            ("left", 11),
+            ("lag", 12),
+        ];
+        assert_eq!(found, due);
+    }
+
+    #[test]
+    fn the_identity_of_a_subscription_and_of_a_topic_is_checked() {
+        let mut sub = SubBooks { expected: ONE, delivered: ONE, ..SubBooks::default() };
+        sub.check().unwrap();
+        sub.lag = ONE;
+        assert_eq!(sub.check().unwrap_err().due, 2);
+        let mut topic = TopicBooks { expected: ONE, left: ONE, ..TopicBooks::default() };
+        topic.check().unwrap();
+        topic.lag = ONE;
+        assert_eq!(topic.check().unwrap_err().due, 2);
+    }
+
+    #[test]
     fn each_identity_is_checked_in_records_and_bytes() {
         let breaks: [fn(&mut Books); 4] = [
             |b| b.offered += ONE,

@@ -13,7 +13,7 @@
 
 use crate::id::{OutletId, SubId, Ticket};
 use crate::lag::Load;
-use crate::replay::Start;
+use crate::replay::{Keep, Past, Spot, Start};
 use crate::time::Instant;
 use crate::verdict::Refusal;
 use alloc::collections::VecDeque;
@@ -109,12 +109,14 @@ pub(crate) struct Place {
     pub(crate) wanted: u64,
     pub(crate) from: u64,
     pub(crate) offset: u64,
+    /// Over, when what was not kept is a loss from the start on.
+    pub(crate) past: Past,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
-    /// To the owner: a publish. The answer is `Done`.
-    Forward(Carried, Ticket),
+    /// To the owner: a publish, and what is kept of it. The answer is `Done`.
+    Forward(Carried, Ticket, Keep),
     /// From the owner: what became of a publish, and the credit back.
     Done(Ticket, Result<u64, Refusal>),
     /// To the owner: this shard wants the topic's batches, `block` or not; or no longer.
@@ -131,8 +133,8 @@ pub(crate) enum Body {
     Fetch(Fetch),
     /// From the owner: where a subscription starts.
     Place(SubId, Place),
-    /// From the owner, for one subscription: a batch as in `Batch`.
-    Past(SubId, Carried, u64, u64),
+    /// From the owner, for one subscription: a batch, and where it is.
+    Past(SubId, Carried, Spot),
     /// From the owner: these were all, and where the topic is; true when nothing came after them.
     Fetched(SubId, Head, bool),
 }
@@ -155,7 +157,7 @@ impl Parcel {
     /// What it costs in memory.
     pub(crate) fn cost(&self) -> u64 {
         match &self.body {
-            Body::Forward(carried, _) | Body::Batch(carried, ..) | Body::Past(_, carried, ..) => {
+            Body::Forward(carried, ..) | Body::Batch(carried, ..) | Body::Past(_, carried, _) => {
                 PARCEL + crate::memory::cost(carried.frame.len() as u64, carried.records)
             }
             _ => PARCEL,
@@ -228,5 +230,34 @@ mod tests {
             }
             assert!(topics.iter().all(|count| (60..150).contains(count)), "{topics:?}");
         }
+    }
+    fn parcel(body: Body) -> Parcel {
+        Parcel { tenant: 0, topic: "a".into(), name: Named::of(0, "a"), body }
+    }
+
+    #[test]
+    fn a_parcel_costs_what_it_carries_and_a_little_more() {
+        let frame = Bytes::from_static(&[0; 100]);
+        let carried = Carried { frame, records: 2, at: Instant::ZERO, except: None };
+        let batch = parcel(Body::Batch(carried, 1, 0));
+        assert_eq!(batch.cost(), 64 + crate::memory::cost(100, 2));
+        assert_eq!(parcel(Body::Credit(1, 1)).cost(), 64);
+    }
+
+    #[test]
+    fn a_queue_is_calm_below_half_of_what_it_may_hold_and_has_room_below_all() {
+        let mut outbox = Outbox::default();
+        let seen: Vec<_> = (0..9)
+            .map(|_| {
+                let now = (outbox.is_calm(8), outbox.has_room(8));
+                outbox.push_plain(parcel(Body::Credit(1, 1)));
+                now
+            })
+            .collect();
+        let (calm, room) = ((true, true), (false, true));
+        assert_eq!(seen, [calm, calm, calm, calm, room, room, room, room, (false, false)]);
+        outbox.push(parcel(Body::Credit(1, 1)));
+        (0..6).for_each(|_| drop(outbox.pop()));
+        assert!(outbox.is_calm(8), "what credit bounds is not counted");
     }
 }

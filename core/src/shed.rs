@@ -120,6 +120,19 @@ mod tests {
     }
 
     #[test]
+    fn trimming_stops_below_what_enters_severe_and_below_what_leaves_saturated() {
+        for (band, held, relieved) in [
+            (Band::Normal, 94, true),
+            (Band::Severe, 94, true),
+            (Band::Severe, 95, false),
+            (Band::Saturated, 79, true),
+            (Band::Saturated, 80, false),
+        ] {
+            assert_eq!(is_relieved(band, held, 100), relieved, "{band:?} {held}");
+        }
+    }
+
+    #[test]
     fn a_worse_band_is_entered_at_once_a_milder_one_after_the_dwell() {
         let mut bands = Bands::new(DWELL);
         bands.update(Instant::from_millis(1), 100, 100);

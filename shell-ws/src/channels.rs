@@ -5,9 +5,11 @@
 
 use crate::note::{Member, Name, Peer};
 use crate::roster::{Full, Roster};
+use sluicegate_core::Instant;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The channels that anybody is in. Memory: bounded by the core's subscriptions, of which each
 /// connection in a channel has one.
@@ -21,6 +23,8 @@ struct Channel {
     subscriptions: u64,
     /// Who is in a presence channel; empty for others.
     roster: Roster,
+    /// When somebody last was told that a cache channel keeps nothing, and it was told on.
+    missed: Option<Instant>,
 }
 
 /// What becomes of a channel.
@@ -99,6 +103,18 @@ impl Channels {
         Ok(meaning)
     }
 
+    /// Somebody who came into a cache channel was told that it keeps nothing. Whether that is to be
+    /// told on: once while the channel is occupied, and once more after `again`, as what it has
+    /// kept meanwhile is forgotten then. Cost: O(log channels).
+    pub fn miss(&mut self, name: &Name, now: Instant, again: Duration) -> bool {
+        let Some(channel) = self.0.get_mut(name) else { return false };
+        let is_news = channel.missed.is_none_or(|before| now.since(before) >= again);
+        if is_news {
+            channel.missed = Some(now);
+        }
+        is_news
+    }
+
     /// The members of a presence channel; `None` while nobody is there.
     pub fn roster(&self, name: &Name) -> Option<&Roster> {
         self.0.get(name).map(|channel| &channel.roster)
@@ -172,6 +188,22 @@ mod tests {
         assert_eq!((meaning.occupied, meaning.subscriptions), (Some(false), Some(0)));
         assert_eq!(apply(Change::Leave(peer(2))), Meaning::default());
         assert!(channels.is_empty());
+    }
+
+    #[test]
+    fn a_miss_is_told_on_once_while_the_channel_is_occupied_and_nothing_was_forgotten() {
+        let mut channels = Channels::default();
+        let again = Duration::from_secs(2);
+        let miss = |channels: &mut Channels, ms| {
+            channels.miss(&name("a"), Instant::from_millis(ms), again)
+        };
+        assert!(!miss(&mut channels, 0), "nobody is there");
+        for from in [0, 10_000] {
+            channels.apply(&name("a"), Change::Enter(peer(1), None)).unwrap();
+            let told = [0, 1, 1_999, 2_000, 3_999].map(|ms| miss(&mut channels, from + ms));
+            assert_eq!(told, [true, false, false, true, false]);
+            channels.apply(&name("a"), Change::Leave(peer(1))).unwrap();
+        }
     }
 
     #[test]

@@ -93,6 +93,21 @@ const fn one() -> usize {
     1
 }
 
+impl Kind {
+    /// As configurations name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CacheMiss => "cache_miss",
+            Self::ChannelOccupied => "channel_occupied",
+            Self::ChannelVacated => "channel_vacated",
+            Self::ClientEvent => "client_event",
+            Self::MemberAdded => "member_added",
+            Self::MemberRemoved => "member_removed",
+            Self::SubscriptionCount => "subscription_count",
+        }
+    }
+}
+
 impl Webhook {
     /// Whether this endpoint is told of an event.
     pub fn wants(&self, event: &Event) -> bool {

@@ -6,6 +6,7 @@ use crate::channels::Counts;
 use crate::roster::Full;
 use bytes::Bytes;
 use sluicegate_core::{OutletId, TenantId};
+use sluicegate_host::metrics::Numbers;
 use std::sync::Arc;
 
 /// A channel, or a user, of an app.
@@ -69,6 +70,11 @@ pub enum Note {
         channel: Name,
         /// Who has gone.
         peer: Peer,
+    },
+    /// To the owner of a cache channel: somebody who came into it was told that it keeps nothing.
+    Miss {
+        /// The channel.
+        channel: Name,
     },
     /// From the owner of a presence channel: the word of welcome with all members, or no room.
     Entered {
@@ -143,23 +149,40 @@ pub enum Note {
 /// What the HTTP API asks an owner.
 #[derive(Clone, Debug)]
 pub enum Question {
+    /// What a cache channel keeps.
+    Cached(Name),
     /// How many are in a channel.
     Channel(Name),
     /// Which channels of an app that begin with this text has anybody in them.
     Channels(TenantId, Arc<str>),
+    /// What metrics collectors are shown.
+    Numbers,
     /// Close the connections of a user.
     Terminate(Name),
     /// Who is in a presence channel.
     Users(Name),
 }
 
+/// The event that a cache channel keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cached {
+    /// As the publisher sent it.
+    pub data: String,
+    /// For how many seconds it is still kept.
+    pub ttl: u64,
+}
+
 /// What an owner answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
+    /// To `Cached`.
+    Cached(Option<Cached>),
     /// To `Channel`.
     Counts(Counts),
     /// To `Channels`.
     Channels(Vec<(Arc<str>, Counts)>),
+    /// To `Numbers`: those of one shard.
+    Numbers(Box<Numbers>),
     /// To `Terminate`: those who were told.
     Done,
     /// To `Users`.

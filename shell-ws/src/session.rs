@@ -39,9 +39,6 @@ pub use subscribing::MAX_CHANNELS;
 /// escaped) and its envelope.
 pub const MAX_MESSAGE: usize = 64 << 10;
 
-/// The largest body of a request: 10 KiB of data, every character escaped, and 100 channel names.
-pub const MAX_BODY: usize = 128 << 10;
-
 /// One connection.
 #[derive(Debug)]
 pub struct Session {

@@ -5,6 +5,7 @@ pub(crate) mod explain;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod shrink;
+pub(crate) mod snapshots;
 pub(crate) mod swarm;
 pub(crate) mod tapes;
 

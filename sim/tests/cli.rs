@@ -180,6 +180,36 @@ fn the_report_is_written_and_a_place_where_it_cannot_be_is_bad_input() {
 }
 
 #[test]
+fn snapshots_are_written_beside_their_files_as_the_tests_read_them() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("snapshots-of");
+    drop(std::fs::remove_dir_all(&folder));
+    std::fs::create_dir_all(&folder).unwrap();
+    let stem = "unacked-burst-into-default-ingress";
+    let story = folder.join(format!("{stem}.toml"));
+    std::fs::copy(root.join(format!("scenarios/{stem}.toml")), &story).unwrap();
+    let update = || sim(&["run", "--update-snapshots", folder.to_str().unwrap()]);
+    let output = update();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stderr).contains("snapshots: 1 of 1 written"), "{output:?}");
+    let kept = std::fs::read(folder.join(format!("snapshots/{stem}.snap"))).unwrap();
+    let snapshot = root.join(format!("scenarios/snapshots/{stem}.snap"));
+    assert_eq!(text(&kept), text(&std::fs::read(snapshot).unwrap()));
+    assert!(text(&update().stderr).contains("snapshots: 0 of 1 written"), "it is the same");
+    // What does not hold is not what anybody wants to keep.
+    let fails =
+        std::fs::read_to_string(&story).unwrap().replace("offered = \"= 400\"", "offered = 1");
+    std::fs::write(&story, fails).unwrap();
+    let output = update();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let message = text(&output.stderr);
+    assert!(message.contains("left as it is, a story fails"), "{message}");
+    assert_eq!(std::fs::read(folder.join(format!("snapshots/{stem}.snap"))).unwrap(), kept);
+    let part = sim(&["run", "--update-snapshots", "--seed", "7", "scenarios/burst.toml"]);
+    assert_eq!(part.status.code(), Some(2), "a part of a file is not its table: {part:?}");
+}
+
+#[test]
 fn explain_and_schema_answer_in_text_and_in_json() {
     let output = sim(&["explain", "scenarios/slow-subscriber.toml"]);
     let shown = text(&output.stdout);

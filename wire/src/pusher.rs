@@ -22,8 +22,8 @@ use serde_json::value::RawValue;
 use crate::json;
 
 pub use outbound::{
-    client_event, client_event_frame, connection_established, error, event, event_frame, ping,
-    pong, subscription_error, subscription_succeeded,
+    cache_miss, client_event, client_event_frame, connection_established, error, event, event_data,
+    event_frame, ping, pong, subscription_error, subscription_succeeded,
 };
 pub use presence::{
     BadMember, MAX_USER_ID, MAX_USER_INFO, Member, member, member_added, member_removed,

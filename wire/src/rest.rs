@@ -248,9 +248,14 @@ struct BatchFields<'a> {
     batch: Option<&'a RawValue>,
 }
 
-/// Reads the body of `POST /batch_events`: at most [`MAX_BATCH`] events, in order, each as
-/// [`trigger`] reads it. Cost: O(bytes of the body), and what each event costs.
+/// Reads the body of `POST /batch_events` within the bounds of hosted Pusher.
 pub fn batch(body: &[u8]) -> Result<Vec<Trigger>, BadBatch> {
+    batch_within(body, Bounds::default())
+}
+
+/// Reads the body of `POST /batch_events`: at most [`MAX_BATCH`] events, in order, each as
+/// [`trigger_within`] reads it. Cost: O(bytes of the body), and what each event costs.
+pub fn batch_within(body: &[u8], bounds: Bounds) -> Result<Vec<Trigger>, BadBatch> {
     const FIELD: &str = "batch";
     let fields: BatchFields<'_> = fields(body).map_err(BadBatch::Body)?;
     let raw = fields.batch.ok_or(BadBatch::Body(BadBody::Missing(FIELD)))?;
@@ -261,7 +266,7 @@ pub fn batch(body: &[u8]) -> Result<Vec<Trigger>, BadBatch> {
         1..=MAX_BATCH => (0..)
             .zip(list.items)
             .map(|(index, raw)| {
-                let read = trigger(raw.get().as_bytes());
+                let read = trigger_within(raw.get().as_bytes(), bounds);
                 read.map_err(|why| BadBatch::Event { index, why })
             })
             .collect(),

@@ -5,6 +5,7 @@ use crate::id::{ConnId, OutletId, SubId, TenantId, TopicId};
 use crate::lag::Load;
 use crate::ledger::{Books, SubBooks, Tally, TopicBooks};
 use crate::limits::Limits;
+use crate::memory::Held;
 use crate::mesh::Named;
 use crate::peers::{Stage, Unplaced};
 use crate::pressure::Factor;
@@ -12,6 +13,8 @@ use crate::shed::Band;
 use crate::time::Instant;
 use crate::topic::{Member, Topic};
 use alloc::sync::Arc;
+use bytes::Bytes;
+use core::time::Duration;
 
 impl Broker {
     /// The time of the last [`advance`](Self::advance).
@@ -54,6 +57,26 @@ impl Broker {
     pub fn start_of(&self, sub: SubId) -> Option<u64> {
         let sub = self.peers.sub(sub).ok()?;
         (sub.stage != Stage::Pending && sub.unplaced == Unplaced::No).then_some(sub.start)
+    }
+
+    /// Whether a subscription that asked for the newest or the oldest records
+    /// ([`Start::Last`](crate::Start::Last), [`Start::Earliest`](crate::Start::Earliest)) is still
+    /// to be given any that its topic had kept when it began; none while the shard that owns the
+    /// topic has not answered. Asked when the subscription is confirmed, so before the next
+    /// [`step`](Self::step): whether a record of the past follows, or its loss is told.
+    /// Cost: O(1).
+    pub fn has_past(&self, sub: SubId) -> Option<bool> {
+        self.start_of(sub)?;
+        Some(self.peers.past_of(sub.index).is_some())
+    }
+
+    /// The newest batch that a topic keeps, and when it was admitted; none on a shard that does not
+    /// own the topic. Cost: O(1).
+    pub fn newest_kept(&self, topic: TopicId) -> Option<(&Bytes, Instant)> {
+        let newest = self.topics.get(topic.index, topic.generation)?.log.newest()?;
+        let Held { frame, at, .. } = self.memory.get(newest);
+        let age = Duration::from_millis(self.limits.retention_ms);
+        (self.now.since(*at) < age).then_some((frame, *at))
     }
 
     /// Whether anything is still to be written to an outlet, or told to one of its subscriptions:

@@ -92,6 +92,83 @@ fn a_dear_job_is_granted_without_spinning() {
 }
 
 #[test]
+fn missing_rotations_are_granted_at_once_and_to_the_byte() {
+    let mut bed = Bed::new(&[3, 1]);
+    let (a, b) = (bed.schedule.add_lane(0), bed.schedule.add_lane(1));
+    for (topic, bytes) in [(a, 1 << 20), (a, 1), (b, 1 << 20)] {
+        bed.push(topic, bytes);
+    }
+    let looks = core::cell::Cell::new(0);
+    let pick = |bed: &mut Bed| {
+        looks.set(0);
+        let picked = bed.schedule.pick(|_| {
+            looks.set(looks.get() + 1);
+            0
+        });
+        (picked.map(|(_, job)| job.topic), looks.get())
+    };
+    // A visit to each, a walk over both, and the visit that runs.
+    assert_eq!(pick(&mut bed), (Some(a), 5));
+    let quantum = bed.schedule.quantum;
+    let credit = 6 * 3 * quantum - (1 << 20) - BASE;
+    assert_eq!([bed.schedule.deficit(0), bed.schedule.deficit(1)], [credit, 5 * quantum]);
+    assert_eq!(pick(&mut bed), (Some(a), 1), "its turn goes on while it has credit");
+    assert_eq!(pick(&mut bed), (Some(b), 3), "alone it walks over itself");
+}
+
+#[test]
+fn an_audience_is_a_part_of_the_cost() {
+    let mut bed = Bed::new(&[1, 1]);
+    let (a, b) = (bed.schedule.add_lane(0), bed.schedule.add_lane(1));
+    (0..2).for_each(|_| bed.push(a, 100));
+    bed.push(b, 100);
+    let audience = |topic: u32| if topic == a { 500 } else { 1 };
+    assert_eq!(bed.schedule.pick(audience).map(|(_, job)| job.topic), Some(a));
+    assert_eq!(bed.schedule.deficit(0), bed.schedule.quantum - 100 - BASE - 500 * DELIVERY);
+    bed.schedule.check().unwrap();
+}
+
+#[test]
+fn publishes_and_batches_of_a_topic_take_turns() {
+    let mut bed = Bed::new(&[1]);
+    let a = bed.schedule.add_lane(0);
+    for bytes in [1, 2, 3] {
+        bed.push(a, bytes);
+        let mut job = Bed::job(a, 10 + bytes);
+        job.origin = Origin::Batch { plain: true };
+        bed.schedule.push_remote(job);
+    }
+    let order: Vec<u64> = core::iter::from_fn(|| bed.pick()).map(|(_, bytes)| bytes).collect();
+    assert_eq!(order, [11, 1, 12, 2, 13, 3]);
+}
+
+#[test]
+fn jobs_of_other_shards_are_counted_until_they_run_or_are_taken() {
+    let mut bed = Bed::new(&[1]);
+    let (a, b) = (bed.schedule.add_lane(0), bed.schedule.add_lane(0));
+    let push = |bed: &mut Bed, topic, bytes, plain| {
+        let mut job = Bed::job(topic, bytes);
+        job.origin = Origin::Batch { plain };
+        bed.schedule.push_remote(job);
+        bed.schedule.check().unwrap();
+    };
+    for (topic, bytes, plain) in [(a, 1, true), (a, 2, false), (b, 3, true), (b, 4, true)] {
+        push(&mut bed, topic, bytes, plain);
+    }
+    bed.push(a, 9);
+    assert_eq!((bed.schedule.remote(), bed.schedule.plain_batches()), (4, 3));
+    assert_eq!(bed.pick(), Some((a, 1)));
+    assert_eq!((bed.schedule.remote(), bed.schedule.plain_batches()), (3, 2));
+    assert!(!bed.schedule.is_idle(b));
+    let taken: Vec<u64> = bed.schedule.take_remote().iter().map(|job| job.tally.bytes).collect();
+    assert_eq!(taken, [2, 3, 4], "by topic, in order");
+    assert_eq!((bed.schedule.remote(), bed.schedule.plain_batches()), (0, 0));
+    assert!(bed.schedule.is_idle(b));
+    bed.schedule.check().unwrap();
+    assert_eq!([bed.pick(), bed.pick()], [Some((a, 9)), None], "what is of here stays");
+}
+
+#[test]
 fn a_held_topic_stops_only_its_lane() {
     let mut bed = Bed::new(&[1]);
     let (a, b) = (bed.schedule.add_lane(0), bed.schedule.add_lane(0));

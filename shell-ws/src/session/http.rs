@@ -5,11 +5,11 @@ use super::query::{self, Gather};
 use super::rest::{self, Answer, Reply};
 use super::route::{Api, PAGES, Route, route};
 use super::websocket::WebSocket;
-use super::{Link, MAX_BODY, Step, Wait};
+use super::{Link, Step, Wait};
+use crate::apps::Seat;
 use crate::note::{self, Asker};
 use crate::shard::Shard;
 use sluicegate_core::{Close, ConnId, Lane, OutletId, Pipe, Refusal, TenantId};
-use sluicegate_host::metrics;
 use sluicegate_wire::http::{self, Content, Head, PLAIN, Parse};
 use sluicegate_wire::pusher::{self, close};
 use sluicegate_wire::ws;
@@ -66,11 +66,14 @@ impl Http {
         }
         let whole = usize::try_from(head.content_length)
             .ok()
-            .filter(|body| *body <= MAX_BODY)
+            .filter(|body| *body <= shard.settings.max_body())
             .map(|body| head.len + body);
         let Some(whole) = whole else {
             self.keep_alive = false;
-            let text = format!("body of more than {MAX_BODY} bytes: send a shorter one");
+            let text = format!(
+                "body of more than {} bytes: send a shorter one",
+                shard.settings.max_body()
+            );
             self.reply(shard, link, &Reply::new(413, text));
             return Step::Closing(buf.len());
         };
@@ -88,19 +91,15 @@ impl Http {
     }
 
     fn serve(&mut self, shard: &mut Shard, link: Link, head: &Head<'_>, body: &[u8]) {
-        match (route(head.path), head.method) {
+        match (route(shard.settings.clone().strip(head.path)), head.method) {
             (Route::Api(id, api), method) if method == api.method() => {
                 self.call(shard, link, (id, &api), (head, body));
             }
             (Route::Health, "GET") => self.reply(shard, link, &Reply::new(200, "alive")),
             (Route::Metrics, "GET") => {
-                let page = shard.metrics();
-                let kind = metrics::CONTENT_TYPE;
-                self.respond(
-                    shard,
-                    link,
-                    http::response(200, kind, self.keep_alive, page.as_bytes()),
-                );
+                self.request += 1;
+                self.asked = Some(Gather::metrics());
+                self.ask(shard, link);
             }
             (Route::Ready, "GET") if shard.is_ready => {
                 self.reply(shard, link, &Reply::new(200, "ready"));
@@ -138,8 +137,13 @@ impl Http {
             let text = "no app has this id: use one that the server is configured with";
             return self.reply(shard, link, &Reply::new(404, text));
         };
+        if shard.apps.by_id(id).is_some_and(|(app, _)| !app.enabled) {
+            return self.reply(shard, link, &Reply::new(403, "this app is switched off"));
+        }
         self.request += 1;
-        let request = Signed { method: head.method, path: head.path, query: head.query, body };
+        let stripped = shard.settings.strip(head.path);
+        let Head { method, path, query, .. } = *head;
+        let request = Signed { method, path, stripped, query, body };
         let is_batch = matches!(api, Api::BatchEvents);
         if !is_batch && !matches!(api, Api::Events) {
             match query::ask(shard, id, api, request) {
@@ -178,8 +182,8 @@ impl Http {
     /// Responds with what was asked for, or with nothing.
     fn tell(&mut self, shard: &mut Shard, link: Link) {
         self.keep_alive &= shard.is_ready;
-        let body = self.asked.take().map_or_else(|| "{}".to_owned(), |asked| asked.body());
-        let kind = "application/json";
+        let nothing = || ("application/json", "{}".to_owned());
+        let (kind, body) = self.asked.take().map_or_else(nothing, Gather::response);
         self.respond(shard, link, http::response(200, kind, self.keep_alive, body.as_bytes()));
     }
 
@@ -331,17 +335,18 @@ const PROTOCOLS: std::ops::RangeInclusive<u8> = 4..=7;
 /// clients try again for ever.
 fn upgrade_to_websocket(shard: &mut Shard, link: Link, head: &Head<'_>, key: &str) -> Step {
     let hello = http::switching_protocols(key);
-    let opened = admit(shard, head).and_then(|(tenant, protocol)| {
-        let opened = shard.open(tenant, link.owner, Pipe::Shared);
+    let opened = admit(shard, head).and_then(|admitted| {
+        let welcome = shard.broker.welcome();
+        let opened = welcome.and_then(|()| shard.open(admitted.tenant, link.owner, Pipe::Shared));
         let full = |_| (close::OVER_CAPACITY, "the server is full, come back later".to_owned());
-        opened.map(|ids| (ids, tenant, protocol)).map_err(full)
+        opened.map(|ids| (ids, admitted)).map_err(full)
     });
     match opened {
-        Ok(((conn, outlet), tenant, protocol)) => {
+        Ok(((conn, outlet), Admitted { tenant, protocol, seat })) => {
             let link = Link { conn, outlet, ..link };
             link.send(shard, hello, Lane::First);
             let socket_id = establish(shard, link, outlet);
-            let socket = WebSocket::new(shard, tenant, protocol, socket_id);
+            let socket = WebSocket::new(shard, (tenant, seat), protocol, socket_id);
             Step::Upgraded(head.len, link, Box::new(socket))
         }
         Err((code, reason)) => {
@@ -355,29 +360,42 @@ fn upgrade_to_websocket(shard: &mut Shard, link: Link, head: &Head<'_>, key: &st
 /// Says the first word, and which name it gave.
 fn establish(shard: &mut Shard, link: Link, outlet: OutletId) -> String {
     let socket_id = shard.name_socket(outlet);
-    let text = pusher::connection_established(&socket_id, shard.activity_timeout);
+    let text = pusher::connection_established(&socket_id, shard.settings.activity_timeout_s());
     link.send(shard, ws::frame(ws::Opcode::Text, text.as_bytes()), Lane::First);
     socket_id
 }
 
-/// The tenant and the protocol version that a client asked for, or the code to close with.
-fn admit(shard: &Shard, head: &Head<'_>) -> Result<(TenantId, u8), (u16, String)> {
-    let Route::App(Some(key)) = route(head.path) else {
+/// A client that may come in.
+struct Admitted {
+    tenant: TenantId,
+    protocol: u8,
+    seat: Seat,
+}
+
+/// What a client asked for, or the code to close with.
+fn admit(shard: &Shard, head: &Head<'_>) -> Result<Admitted, (u16, String)> {
+    let Route::App(Some(key)) = route(shard.settings.strip(head.path)) else {
         return Err((close::PATH_NOT_FOUND, "connect to /app/{key}".to_owned()));
     };
-    let Some((_, tenant)) = shard.apps.by_key(key) else {
+    let Some((app, tenant)) = shard.apps.by_key(key) else {
         return Err((close::APP_UNKNOWN, "no app has this key".to_owned()));
     };
+    if !app.enabled {
+        return Err((close::APP_DISABLED, "this app is switched off".to_owned()));
+    }
     let Some((_, protocol)) = http::pairs(head.query).find(|(name, _)| name == "protocol") else {
         let text = "no protocol version: add ?protocol=7 to the address";
         return Err((close::NO_PROTOCOL, text.to_owned()));
     };
-    match protocol.parse() {
-        Ok(version) if PROTOCOLS.contains(&version) => Ok((tenant, version)),
-        _ => {
-            let (first, last) = (PROTOCOLS.start(), PROTOCOLS.end());
-            let text = format!("unsupported protocol version: use {first} to {last}");
-            Err((close::UNSUPPORTED_PROTOCOL, text))
-        }
-    }
+    let protocol = protocol.parse().ok().filter(|version| PROTOCOLS.contains(version));
+    let Some(protocol) = protocol else {
+        let (first, last) = (PROTOCOLS.start(), PROTOCOLS.end());
+        let text = format!("unsupported protocol version: use {first} to {last}");
+        return Err((close::UNSUPPORTED_PROTOCOL, text));
+    };
+    let Some(seat) = app.seat() else {
+        let text = format!("this app has {} connections, which is the most", app.max_connections);
+        return Err((close::OVER_QUOTA, text));
+    };
+    Ok(Admitted { tenant, protocol, seat })
 }

@@ -5,12 +5,13 @@ use super::auth::{self, Signed};
 use super::rest::Reply;
 use super::route::Api;
 use crate::channels::Counts;
-use crate::note::{Answer, Asker, Name, Question};
+use crate::note::{Answer, Asker, Cached, Name, Question};
 use crate::shard::Shard;
 use serde_json::{Map, Value, json};
 use sluicegate_core::TenantId;
+use sluicegate_host::metrics::{self, Numbers};
 use sluicegate_wire::http;
-use sluicegate_wire::pusher::{self, Kind, MAX_CHANNEL};
+use sluicegate_wire::pusher::{self, Kind};
 use std::sync::Arc;
 
 /// What a request gathers. Bounded by what it names; a list of channels by those that are occupied.
@@ -23,8 +24,11 @@ pub(super) struct Gather {
 
 #[derive(Debug)]
 enum What {
-    Channel(Info),
+    /// And what it keeps, when that is asked for.
+    Channel(Info, Option<Cached>),
     Channels(Name, Wanted, Vec<(Arc<str>, Counts)>),
+    /// The page for metrics collectors: what has come is summed up.
+    Numbers(Option<Box<Numbers>>),
     /// What a publish asked about its channels; and whether it was a batch.
     Published(Vec<Info>, bool),
     Terminate(Name),
@@ -44,6 +48,8 @@ pub(super) struct Info {
 pub(super) struct Wanted {
     users: bool,
     subscriptions: bool,
+    /// What a cache channel keeps; of one channel only.
+    cache: bool,
 }
 
 impl Wanted {
@@ -54,15 +60,26 @@ impl Wanted {
             match word {
                 "user_count" => wanted.users = true,
                 "subscription_count" => wanted.subscriptions = true,
+                "cache" => wanted.cache = true,
                 other => {
                     let text = format!(
-                        "info: {other:?} is not known, ask for user_count or subscription_count"
+                        "info: {other:?} is not known, ask for user_count, subscription_count or \
+                         cache"
                     );
                     return Err(Reply::new(400, text));
                 }
             }
         }
         Ok(wanted)
+    }
+
+    /// Of several channels at once no cached events are told.
+    pub(super) fn of_many(self) -> Result<Self, Reply> {
+        if self.cache {
+            let text = "info: cache is told of one channel: ask for /channels/NAME";
+            return Err(Reply::new(400, text));
+        }
+        Ok(self)
     }
 
     const fn is_empty(self) -> bool {
@@ -106,9 +123,9 @@ pub(super) fn ask(
         .map_err(|fault| Reply::new(401, fault.to_string()))?;
     let what = match api {
         Api::Channels => channels(tenant, request.query)?,
-        Api::Channel(channel) => one_channel(tenant, channel, request.query)?,
+        Api::Channel(channel) => one_channel(shard, tenant, channel, request.query)?,
         Api::Users(channel) => {
-            check_name(channel)?;
+            check_name(shard, channel)?;
             if pusher::kind(channel) != Kind::Presence {
                 let text = "only presence channels know their users: name one that begins with \
                             presence-";
@@ -127,8 +144,9 @@ pub(super) fn ask(
     Ok(Gather { what, left: 0 })
 }
 
-fn check_name(channel: &str) -> Result<(), Reply> {
-    pusher::check_channel(channel, MAX_CHANNEL).map_err(|why| Reply::new(400, why.to_string()))
+fn check_name(shard: &Shard, channel: &str) -> Result<(), Reply> {
+    pusher::check_channel(channel, shard.settings.max_channel_name)
+        .map_err(|why| Reply::new(400, why.to_string()))
 }
 
 fn parameter(query: &str, name: &str) -> Option<String> {
@@ -137,7 +155,7 @@ fn parameter(query: &str, name: &str) -> Option<String> {
 
 fn channels(tenant: TenantId, query: &str) -> Result<What, Reply> {
     let prefix = parameter(query, "filter_by_prefix").unwrap_or_default();
-    let wanted = Wanted::parse(&parameter(query, "info").unwrap_or_default())?;
+    let wanted = Wanted::parse(&parameter(query, "info").unwrap_or_default())?.of_many()?;
     if wanted.users && !prefix.starts_with("presence-") {
         let text = "info: user_count is known of presence channels only: send \
                     filter_by_prefix=presence-";
@@ -146,14 +164,18 @@ fn channels(tenant: TenantId, query: &str) -> Result<What, Reply> {
     Ok(What::Channels(Name { tenant, text: prefix.into() }, wanted, Vec::new()))
 }
 
-fn one_channel(tenant: TenantId, channel: &str, query: &str) -> Result<What, Reply> {
-    check_name(channel)?;
+fn one_channel(shard: &Shard, tenant: TenantId, channel: &str, query: &str) -> Result<What, Reply> {
+    check_name(shard, channel)?;
     let wanted = Wanted::parse(&parameter(query, "info").unwrap_or_default())?;
     if wanted.users && pusher::kind(channel) != Kind::Presence {
         let text = "info: user_count is known of presence channels only: leave it out";
         return Err(Reply::new(400, text));
     }
-    Ok(What::Channel(Info::new(tenant, channel, wanted)))
+    if wanted.cache && !pusher::is_cache(channel) {
+        let text = "info: only cache channels keep an event: leave cache out";
+        return Err(Reply::new(400, text));
+    }
+    Ok(What::Channel(Info::new(tenant, channel, wanted), None))
 }
 
 impl Gather {
@@ -162,14 +184,25 @@ impl Gather {
         Self { what: What::Published(infos, is_batch), left: 0 }
     }
 
+    /// The page for metrics collectors.
+    pub(super) const fn metrics() -> Self {
+        Self { what: What::Numbers(None), left: 0 }
+    }
+
     /// Asks. True when there is nothing to wait for.
     pub(super) fn start(&mut self, shard: &mut Shard, asker: Asker) -> bool {
         let mut ask = |question: Question, index| shard.ask(Asker { index, ..asker }, &question);
         self.left = match &self.what {
-            What::Channel(info) => ask(Question::Channel(info.channel.clone()), 0),
+            What::Channel(info, _) => {
+                let name = &info.channel;
+                let cached = info.wanted.cache.then(|| Question::Cached(name.clone()));
+                ask(Question::Channel(name.clone()), 0)
+                    + cached.map_or(0, |question| ask(question, 0))
+            }
             What::Channels(from, ..) => {
                 ask(Question::Channels(from.tenant, Arc::clone(&from.text)), 0)
             }
+            What::Numbers(_) => ask(Question::Numbers, 0),
             What::Terminate(user) => ask(Question::Terminate(user.clone()), 0),
             What::Users(name, _) => ask(Question::Users(name.clone()), 0),
             What::Published(infos, _) => (0_u32..)
@@ -184,7 +217,8 @@ impl Gather {
     /// An answer has come. True when it was the last one.
     pub(super) fn take(&mut self, index: u32, answer: Answer) -> bool {
         match (&mut self.what, answer) {
-            (What::Channel(info), Answer::Counts(counts)) => info.counts = counts,
+            (What::Channel(info, _), Answer::Counts(counts)) => info.counts = counts,
+            (What::Channel(_, kept), Answer::Cached(found)) => *kept = found,
             (What::Channels(_, _, found), Answer::Channels(some)) => found.extend(some),
             (What::Users(_, ids), Answer::Users(some)) => ids.extend(some),
             (What::Published(infos, _), Answer::Counts(counts)) => {
@@ -192,6 +226,8 @@ impl Gather {
                     info.counts = counts;
                 }
             }
+            (What::Numbers(Some(sum)), Answer::Numbers(some)) => sum.add(&some),
+            (What::Numbers(sum), Answer::Numbers(some)) => *sum = Some(some),
             (What::Terminate(_), Answer::Done) => {}
             (what, answer) => debug_assert!(false, "{answer:?} is no answer to {what:?}"),
         }
@@ -199,32 +235,46 @@ impl Gather {
         self.left == 0
     }
 
-    /// The body of the response.
-    pub(super) fn body(&self) -> String {
-        match &self.what {
-            What::Channel(info) => {
-                let mut body = info.attributes();
-                body.insert("occupied".to_owned(), (info.counts.subscriptions > 0).into());
-                Value::Object(body)
+    /// The response: its content type and its body.
+    pub(super) fn response(self) -> (&'static str, String) {
+        match self.what {
+            What::Numbers(sum) => {
+                (metrics::CONTENT_TYPE, sum.map_or_else(String::new, |sum| sum.text()))
             }
-            What::Channels(_, wanted, found) => {
-                let entry = |(name, counts): &(Arc<str>, Counts)| {
-                    (name.to_string(), Value::Object(attributes(*wanted, *counts)))
-                };
-                json!({ "channels": found.iter().map(entry).collect::<Map<_, _>>() })
-            }
-            What::Published(infos, true) => {
-                json!({ "batch": infos.iter().map(Info::attributes).collect::<Vec<_>>() })
-            }
-            What::Published(infos, false) => {
-                let entry = |info: &Info| (info.channel.text.to_string(), info.attributes().into());
-                json!({ "channels": infos.iter().map(entry).collect::<Map<_, _>>() })
-            }
-            What::Terminate(_) => json!({}),
-            What::Users(_, ids) => {
-                json!({ "users": ids.iter().map(|id| json!({ "id": &**id })).collect::<Vec<_>>() })
-            }
+            what => ("application/json", json_body(&what)),
         }
-        .to_string()
     }
+}
+
+fn json_body(what: &What) -> String {
+    match what {
+        What::Numbers(_) => json!({}),
+        What::Channel(info, kept) => {
+            let mut body = info.attributes();
+            if info.wanted.cache {
+                let entry = |Cached { data, ttl }: &Cached| json!({ "data": data, "ttl": ttl });
+                body.insert("cache".to_owned(), kept.as_ref().map(entry).into());
+            }
+            body.insert("occupied".to_owned(), (info.counts.subscriptions > 0).into());
+            Value::Object(body)
+        }
+        What::Channels(_, wanted, found) => {
+            let entry = |(name, counts): &(Arc<str>, Counts)| {
+                (name.to_string(), Value::Object(attributes(*wanted, *counts)))
+            };
+            json!({ "channels": found.iter().map(entry).collect::<Map<_, _>>() })
+        }
+        What::Published(infos, true) => {
+            json!({ "batch": infos.iter().map(Info::attributes).collect::<Vec<_>>() })
+        }
+        What::Published(infos, false) => {
+            let entry = |info: &Info| (info.channel.text.to_string(), info.attributes().into());
+            json!({ "channels": infos.iter().map(entry).collect::<Map<_, _>>() })
+        }
+        What::Terminate(_) => json!({}),
+        What::Users(_, ids) => {
+            json!({ "users": ids.iter().map(|id| json!({ "id": &**id })).collect::<Vec<_>>() })
+        }
+    }
+    .to_string()
 }

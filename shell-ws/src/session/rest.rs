@@ -10,7 +10,7 @@ use sluicegate_core::{
     TopicId, Verdict,
 };
 use sluicegate_wire::pusher;
-use sluicegate_wire::rest;
+use sluicegate_wire::rest::{self, Bounds};
 
 /// A short answer for people.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ struct Call {
 struct Publish {
     channel: String,
     frame: Bytes,
-    except: Option<OutletId>,
+    except: Option<(u32, OutletId)>,
 }
 
 /// Publishes one event to its channels, or a batch of them, for the app `id`, which exists.
@@ -88,10 +88,13 @@ fn prepare(
     })?;
     auth::check(app, request, shard.unix_seconds)
         .map_err(|fault| Reply::new(401, fault.to_string()))?;
+    let bounds =
+        Bounds { data: shard.settings.max_event_bytes, channel: shard.settings.max_channel_name };
     let triggers = if is_batch {
-        rest::batch(request.body).map_err(|fault| Reply::new(fault.status(), fault.to_string()))?
+        rest::batch_within(request.body, bounds)
+            .map_err(|fault| Reply::new(fault.status(), fault.to_string()))?
     } else {
-        let read = rest::trigger(request.body);
+        let read = rest::trigger_within(request.body, bounds);
         vec![read.map_err(|fault| Reply::new(fault.status(), fault.to_string()))?]
     };
     let mut publishes = Vec::new();
@@ -99,11 +102,11 @@ fn prepare(
     let mut is_asked = false;
     for trigger in &triggers {
         is_asked |= trigger.info.is_some();
-        let wanted = Wanted::parse(trigger.info.as_deref().unwrap_or_default())?;
+        let wanted = Wanted::parse(trigger.info.as_deref().unwrap_or_default())?.of_many()?;
         let except = trigger.socket_id.as_deref().and_then(|id| shard.find_socket(id));
         for channel in &trigger.channels {
-            channel::check(channel)
-                .map_err(|no| Reply::new(400, format!("{channel}: {}", no.text())))?;
+            channel::check(channel, &shard.settings)
+                .map_err(|no| Reply::new(400, format!("{channel}: {no}")))?;
             let frame = Bytes::from(pusher::event_frame(channel, &trigger.name, &trigger.data));
             publishes.push(Publish { channel: channel.clone(), frame, except });
             infos.push(Info::new(tenant, channel, wanted));
@@ -128,8 +131,9 @@ fn dispatch(shard: &mut Shard, source: ConnId, call: Call) -> Answer {
     };
     let mut jobs = 0;
     let mut failed = None;
-    for (topic, Publish { frame, except, .. }) in topics.into_iter().zip(publishes) {
-        let message = Message { frame, records: 1, ack: Ack::Now, except };
+    for (topic, Publish { channel, frame, except }) in topics.into_iter().zip(publishes) {
+        let keep = channel::keep(&channel);
+        let message = Message { frame, records: 1, ack: Ack::Now, except, keep };
         match shard.broker.publish(source, topic, message) {
             Verdict::Queued(_) | Verdict::Parked(_) => jobs += 1,
             Verdict::Refused(why) | Verdict::Shed(why) => failed = failed.or(Some(why)),

@@ -7,14 +7,14 @@
 
 use super::Link;
 use super::auth::{self, Unauthorized};
-use super::channel::{self, Unserved};
+use super::channel;
 use super::user::User;
 use crate::note::{Member, Name};
 use crate::roster::{Full, MAX_USERS};
 use crate::shard::Shard;
 use bytes::Bytes;
 use sluicegate_core::{Lane, Policy, Refusal, SubId, TenantId, TopicId, Wish};
-use sluicegate_wire::pusher::{self, Kind, MAX_CHANNEL};
+use sluicegate_wire::pusher::{self, BadName, Kind, MAX_CHANNEL};
 use sluicegate_wire::ws::{self, Opcode};
 use std::sync::Arc;
 
@@ -88,7 +88,7 @@ impl Subscriptions {
         client: &Client,
         (channel, token): (&str, (&str, Option<&str>)),
     ) -> Result<(), No> {
-        channel::check(channel).map_err(No::from)?;
+        channel::check(channel, &shard.settings).map_err(No::from)?;
         let member = authorize(shard, client, channel, token)?;
         if self.entering.iter().any(|entering| *entering.channel == *channel) {
             return Ok(());
@@ -116,6 +116,7 @@ impl Subscriptions {
                 if counts(channel) {
                     shard.enter(name, link.outlet, None, 0);
                 }
+                self.note_miss(shard, client, channel);
             }
         }
         Ok(())
@@ -150,7 +151,7 @@ impl Subscriptions {
             }
             Ok(welcome) => {
                 match self.take(shard, link, name.clone(), (Some(user_id), welcome)) {
-                    Ok(true) => {}
+                    Ok(true) => self.note_miss(shard, client, &name.text),
                     // What others say waits on, until the topic's owner has answered too.
                     Ok(false) => return,
                     Err(no) => {
@@ -177,19 +178,29 @@ impl Subscriptions {
         (user_id, welcome): (Option<Arc<str>>, Bytes),
     ) -> Result<bool, No> {
         let topic = shard.broker.topic(name.tenant, &name.text).map_err(No::from)?;
-        let wish = Wish::policy(Policy::DropOld);
+        let start = channel::start(&name.text);
+        let wish = Wish { start, ..Wish::policy(Policy::DropOld) };
         let sub = shard.broker.subscribe(link.outlet, topic, wish).map_err(No::from)?;
         // The topic holds its name already.
         let channel = shard.broker.topic_name(topic).unwrap_or(name.text);
         let place = self.taken.partition_point(|taken| taken.topic < topic);
-        self.taken.insert(place, Taken { topic, sub, channel, user_id });
+        self.taken.insert(place, Taken { topic, sub, channel: Arc::clone(&channel), user_id });
         if shard.broker.start_of(sub).is_none() {
             shard.await_joining(sub, link.owner);
             self.awaited.push(Awaited { sub, welcome });
             return Ok(false);
         }
-        link.send_frame(shard, welcome, Lane::InLine);
+        confirm(shard, link, (sub, &channel), welcome);
         Ok(true)
+    }
+
+    /// A client that is in a channel now was told that the channel keeps nothing: so is its owner.
+    fn note_miss(&self, shard: &mut Shard, client: &Client, channel: &str) {
+        let Some(at) = self.find(shard, client, channel) else { return };
+        let Taken { sub, channel, .. } = &self.taken[at];
+        if is_miss(shard, *sub, channel) {
+            shard.miss(Name { tenant: client.tenant, text: Arc::clone(channel) });
+        }
     }
 
     /// The owner of an awaited topic has answered: the subscription is in force, or never will be.
@@ -205,7 +216,11 @@ impl Subscriptions {
         let Some(at) = self.taken.iter().position(|taken| taken.sub == sub) else { return };
         let held = self.taken[at].user_id.is_some();
         match refusal {
-            None => link.send_frame(shard, welcome, Lane::InLine),
+            None => {
+                let channel = Arc::clone(&self.taken[at].channel);
+                confirm(shard, link, (sub, &channel), welcome);
+                self.note_miss(shard, client, &channel);
+            }
             Some(why) => {
                 let Taken { channel, .. } = self.taken.remove(at);
                 No::from(why).say(shard, link, &channel);
@@ -297,6 +312,20 @@ impl Subscriptions {
     }
 }
 
+/// Says the word of welcome of a subscription that is in force, in line before its first record;
+/// and, on a cache channel, when no record of the past follows.
+fn confirm(shard: &mut Shard, link: Link, (sub, channel): (SubId, &str), welcome: Bytes) {
+    let is_miss = is_miss(shard, sub, channel);
+    link.send_frame(shard, welcome, Lane::InLine);
+    if is_miss {
+        link.say(shard, &pusher::cache_miss(channel), Lane::InLine);
+    }
+}
+
+fn is_miss(shard: &Shard, sub: SubId, channel: &str) -> bool {
+    pusher::is_cache(channel) && shard.broker.has_past(sub) == Some(false)
+}
+
 fn depart(shard: &mut Shard, link: Link, tenant: TenantId, channel: Arc<str>) {
     if counts(&channel) {
         shard.leave(Name { tenant, text: channel }, link.outlet);
@@ -370,13 +399,9 @@ impl No {
     }
 }
 
-impl From<Unserved> for No {
-    fn from(why: Unserved) -> Self {
-        let (kind, status) = match why {
-            Unserved::BadName(_) => ("InvalidChannel", 400),
-            Unserved::NotYet => ("NotServed", 501),
-        };
-        Self::new(kind, why.text(), status)
+impl From<BadName> for No {
+    fn from(why: BadName) -> Self {
+        Self::new("InvalidChannel", why.to_string(), 400)
     }
 }
 

@@ -4,11 +4,12 @@ use super::client_event::{self, Allowance, Rejected};
 use super::subscribing::{Client, Subscriptions};
 use super::user;
 use super::{Link, MAX_MESSAGE, Step, Wait};
+use crate::apps::Seat;
 use crate::hooks::What;
 use crate::note::Name;
 use crate::shard::{Shard, Word};
 use bytes::Bytes;
-use sluicegate_core::{Ack, Close, Lane, Message, Refusal, SubId, TenantId, Verdict};
+use sluicegate_core::{Ack, Close, Keep, Lane, Message, Refusal, SubId, TenantId, Verdict};
 use sluicegate_wire::pusher::{self, Command, close};
 use sluicegate_wire::ws::{self, Decoder, Event, Opcode};
 
@@ -20,6 +21,8 @@ const ANSWERS_PING: u8 = 5;
 pub(super) struct WebSocket {
     decoder: Decoder,
     speaker: Speaker,
+    /// It counts until this is gone.
+    _seat: Seat,
 }
 
 /// What the protocol knows about the client.
@@ -35,7 +38,12 @@ struct Speaker {
 }
 
 impl WebSocket {
-    pub(super) fn new(shard: &Shard, tenant: TenantId, protocol: u8, socket_id: String) -> Self {
+    pub(super) fn new(
+        shard: &Shard,
+        (tenant, seat): (TenantId, Seat),
+        protocol: u8,
+        socket_id: String,
+    ) -> Self {
         let app = shard.apps.by_tenant(tenant);
         let speaker = Speaker {
             client: Client { tenant, socket_id, user: None },
@@ -45,7 +53,7 @@ impl WebSocket {
             is_stranger: app.is_some_and(|app| app.authorized_only),
             events: Allowance::new(),
         };
-        Self { decoder: Decoder::new(MAX_MESSAGE), speaker }
+        Self { decoder: Decoder::new(MAX_MESSAGE), speaker, _seat: seat }
     }
 
     pub(super) fn receive(&mut self, shard: &mut Shard, link: Link, buf: &mut [u8]) -> Step {
@@ -213,7 +221,8 @@ impl Speaker {
             socket_id: self.client.socket_id.clone(),
             user_id: user.map(Into::into),
         });
-        let message = Message { frame, records: 1, ack: Ack::None, except: Some(link.outlet) };
+        let except = Some((shard.broker.number(), link.outlet));
+        let message = Message { frame, records: 1, ack: Ack::None, except, keep: Keep::No };
         // What is discarded now or later, the client is told by a notice.
         match shard.broker.publish(link.conn, topic, message) {
             Verdict::Queued(_) | Verdict::Parked(_) => {}

@@ -7,14 +7,15 @@
 use super::{NOBODY, Shard};
 use crate::channels::{self, Meaning};
 use crate::hooks::{self, What};
-use crate::note::{Answer, Asker, Member, Name, Note, Peer, Question};
+use crate::note::{Answer, Asker, Cached, Member, Name, Note, Peer, Question};
 use crate::roster::Full;
 use crate::users;
 use bytes::Bytes;
-use sluicegate_core::{Ack, ConnId, Lane, Message, OutletId, SubId, TenantId, Verdict};
+use sluicegate_core::{Ack, ConnId, Keep, Lane, Message, OutletId, SubId, TenantId, Verdict};
 use sluicegate_wire::pusher::{self, Kind};
 use sluicegate_wire::ws;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes that may wait for a connection whose entry into a channel is not answered yet.
 const HELD: usize = 64 << 10;
@@ -75,6 +76,11 @@ impl Shard {
         self.tell_owner(&channel.clone(), Note::Leave { channel, peer });
     }
 
+    /// Somebody came into a cache channel that keeps nothing.
+    pub(crate) fn miss(&mut self, channel: Name) {
+        self.tell_owner(&channel.clone(), Note::Miss { channel });
+    }
+
     /// A user signs in through a connection, or has gone.
     pub(crate) fn sign(&mut self, user: Name, outlet: OutletId, on: bool) {
         let peer = self.peer(outlet);
@@ -101,8 +107,10 @@ impl Shard {
     /// Asks the owners that can answer. Returns how many answers will come.
     pub(crate) fn ask(&mut self, asker: Asker, question: &Question) -> u32 {
         let owners = match question {
-            Question::Channels(..) => 0..self.shards(),
-            Question::Channel(name) | Question::Users(name) => one(self.owner_of(name)),
+            Question::Channels(..) | Question::Numbers => 0..self.shards(),
+            Question::Cached(name) | Question::Channel(name) | Question::Users(name) => {
+                one(self.owner_of(name))
+            }
             Question::Terminate(user) => one(self.owner_of_user(user.tenant, &user.text)),
         };
         let count = owners.end - owners.start;
@@ -156,7 +164,7 @@ impl Shard {
     }
 
     fn peer(&self, outlet: OutletId) -> Peer {
-        Peer { shard: self.number, outlet }
+        Peer { shard: self.number(), outlet }
     }
 
     fn owner_of(&self, channel: &Name) -> u32 {
@@ -172,7 +180,7 @@ impl Shard {
     }
 
     fn post(&mut self, to: u32, note: Note) {
-        if to == self.number {
+        if to == self.number() {
             self.take_note(note);
         } else {
             self.notes[to as usize].push_back(note);
@@ -222,6 +230,12 @@ impl Shard {
                 let change = channels::Change::Leave(peer);
                 if let Ok(meaning) = self.channels.apply(&channel, change) {
                     self.carry_out(&channel, peer, meaning, None);
+                }
+            }
+            Note::Miss { channel } => {
+                let again = Duration::from_millis(self.broker.limits().retention_ms);
+                if self.channels.miss(&channel, self.broker.now(), again) {
+                    self.happened(&channel, What::CacheMiss);
                 }
             }
             Note::Entered { outlet, serial, outcome } => {
@@ -356,7 +370,7 @@ impl Shard {
         let Some(source) = self.own_source(name.tenant) else { return false };
         let Ok(topic) = self.broker.topic(name.tenant, &name.text) else { return false };
         let frame = text_frame(&pusher::subscription_count(&name.text, count));
-        let message = Message { frame, records: 1, ack: Ack::None, except: None };
+        let message = Message { frame, records: 1, ack: Ack::None, except: None, keep: Keep::No };
         matches!(self.broker.publish(source, topic, message), Verdict::Queued(_))
     }
 
@@ -370,6 +384,15 @@ impl Shard {
         Some(source)
     }
 
+    fn cached(&self, channel: &Name) -> Option<Cached> {
+        let topic = self.broker.find_topic(channel.tenant, &channel.text)?;
+        let (frame, admitted) = self.broker.newest_kept(topic)?;
+        let kept = Duration::from_millis(self.broker.limits().retention_ms);
+        let left = kept.saturating_sub(self.broker.now().since(admitted));
+        let data = pusher::event_data(frame)?;
+        Some(Cached { data, ttl: left.as_secs() })
+    }
+
     /// When [`tell_counts`](Self::tell_counts) has something to tell.
     pub fn next_deadline(&self) -> Option<sluicegate_core::Instant> {
         self.counting.next()
@@ -377,12 +400,14 @@ impl Shard {
 
     fn answer(&mut self, question: Question) -> Answer {
         match question {
+            Question::Cached(name) => Answer::Cached(self.cached(&name)),
             Question::Channel(name) => Answer::Counts(self.channels.counts(&name)),
             Question::Channels(tenant, text) => {
                 let from = Name { tenant, text };
                 let found = self.channels.starting_with(&from);
                 Answer::Channels(found.map(|(text, counts)| (Arc::clone(text), counts)).collect())
             }
+            Question::Numbers => Answer::Numbers(Box::new(self.numbers())),
             Question::Users(name) => {
                 let roster = self.channels.roster(&name);
                 let ids = roster.into_iter().flat_map(|roster| roster.ids().map(Arc::clone));

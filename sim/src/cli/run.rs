@@ -1,6 +1,7 @@
 //! `run`: stories, on every core, printed in the order in which they were named.
 
 use super::bar::Bar;
+use super::snapshots::Snapshots;
 use super::{BAD_INPUT, jobs, only, say, tapes};
 use serde_json::json;
 use sluicegate_sim::Outcome;
@@ -34,6 +35,9 @@ pub(crate) struct Options {
     /// Write the tape of the story, which must be one; a convicted one writes its tape anyway.
     #[arg(long, value_name = "TAPE")]
     tape: Option<PathBuf>,
+    /// Keep the tables of each file in `snapshots/` beside it, where they differ from those there.
+    #[arg(long, conflicts_with_all = ["seed", "variant"])]
+    update_snapshots: bool,
     /// How many stories run at the same time; one per core if it is not given.
     #[arg(long, value_name = "N")]
     jobs: Option<NonZero<usize>>,
@@ -80,20 +84,22 @@ pub(crate) fn run(options: &Options) -> u8 {
         return BAD_INPUT;
     }
     let tape = options.tape.clone();
-    let mut printer = Printer { json, bar: Bar::new(), code: 0, keep, kept: vec![], tape };
+    let snapshots = options.update_snapshots.then(Snapshots::default);
+    let mut printer =
+        Printer { json, bar: Bar::new(), code: 0, keep, kept: vec![], tape, snapshots };
     batch::run(jobs, threads, keep, &mut printer);
     printer.bar.clear();
-    let Some(file) = &options.report else { return printer.code };
-    match std::fs::write(file, page::page(&printer.kept)) {
-        Ok(()) => {
-            eprintln!("report: {}", file.display());
-            printer.code
-        }
-        Err(error) => {
-            eprintln!("error: cannot write {}: {error}", file.display());
-            printer.code.max(BAD_INPUT)
-        }
+    let written = printer.snapshots.as_ref().map_or(Ok(()), Snapshots::write);
+    let reported = options.report.as_ref().map_or(Ok(()), |file| {
+        tapes::write(file, page::page(&printer.kept).as_bytes())?;
+        eprintln!("report: {}", file.display());
+        Ok(())
+    });
+    for message in [written, reported].into_iter().filter_map(Result::err) {
+        eprintln!("error: {message}");
+        printer.code = printer.code.max(BAD_INPUT);
     }
+    printer.code
 }
 
 fn asked(options: &Options) -> Result<Vec<Job>, String> {
@@ -122,6 +128,7 @@ struct Printer {
     keep: bool,
     kept: Vec<Run>,
     tape: Option<PathBuf>,
+    snapshots: Option<Snapshots>,
 }
 
 impl Listener for Printer {
@@ -138,6 +145,9 @@ impl Listener for Printer {
         if let Err(message) = kept {
             eprintln!("error: {message}");
             self.code = self.code.max(BAD_INPUT);
+        }
+        if let Some(snapshots) = &mut self.snapshots {
+            snapshots.add(&run);
         }
         if self.keep {
             self.kept.push(run);

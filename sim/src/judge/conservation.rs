@@ -299,6 +299,21 @@ mod tests {
     }
 
     #[test]
+    fn no_more_than_went_elsewhere_may_be_pushed_out_elsewhere() {
+        let pushed = Fact::Failed(PUBLISH, Refusal { reason: Reason::TenantShare, ..WHY });
+        let after = |forwarded, times| {
+            let (mut judge, mut books, _) = honest();
+            books.forwarded.records = forwarded;
+            (0..times).for_each(|_| judge.hear(&pushed));
+            judge.end(&books)
+        };
+        after(2, 1).expect("another shard has it in its books");
+        after(1, 1).expect_err("one record more than went there");
+        after(2, 2).expect_err("told twice");
+        after(0, 1).expect_err("nothing went there");
+    }
+
+    #[test]
     fn what_was_on_its_way_to_one_who_went_is_counted() {
         for (records, convicted) in [(2, false), (1, true), (3, true)] {
             let (mut judge, books, _) = honest();

@@ -29,12 +29,15 @@ pub struct Leftover {
     pub jobs: u64,
     /// Publishes that arrived and are not read although their source is not paused.
     pub unread: u64,
+    /// Parcels on their way between shards.
+    pub parcels: u64,
 }
 
 impl Leftover {
     /// Whether nothing is left anywhere, besides peers that read nothing and lack nothing.
     pub const fn is_nothing(&self) -> bool {
-        self.subscribers.is_empty() && self.jobs == 0 && self.unread == 0
+        let on_the_way = self.unread + self.parcels;
+        self.subscribers.is_empty() && self.jobs == 0 && on_the_way == 0
     }
 }
 
@@ -68,6 +71,10 @@ impl Stuck {
         }
         if left.stalled.is_empty() && left.jobs > 0 {
             return stuck(format!("{} publishes never ran and every peer reads", left.jobs));
+        }
+        if left.stalled.is_empty() && left.parcels > 0 {
+            let parcels = left.parcels;
+            return stuck(format!("{parcels} parcels never came to a shard and every peer reads"));
         }
         if left.stalled.is_empty() && !left.paused.is_empty() {
             let names = left.paused.join(", ");
@@ -107,6 +114,7 @@ mod tests {
         let good = [
             Leftover::default(),
             Leftover { jobs: 3, paused: stalled(), stalled: stalled(), ..Leftover::default() },
+            Leftover { parcels: 3, stalled: stalled(), ..Leftover::default() },
             Leftover {
                 subscribers: vec![("sleeper".into(), 5, true)],
                 stalled: stalled(),
@@ -118,6 +126,7 @@ mod tests {
         }
         let bad = [
             Leftover { jobs: 1, ..Leftover::default() },
+            Leftover { parcels: 1, ..Leftover::default() },
             Leftover { paused: vec!["feed".into()], ..Leftover::default() },
             Leftover { unread: 1, stalled: stalled(), ..Leftover::default() },
             Leftover {

@@ -224,15 +224,8 @@ fn finish(source: &Source<'_>, file: &file::File, story: Story) -> Checked<Story
             let message = "`block` needs `lossless = 1` or `allow_block = 1` in [limits]";
             return Err(source.bad(&at, message));
         }
-        if let Some(name) = &spec.connection
-            && group.pipe == Pipe::Shared
-            && u64::from(group.count) > group.spread as u64
-        {
-            let message = "on a shared pipe each topic is subscribed once: `count` is at most \
-                           the topic's `count`";
-            return Err(source.bad(&name.span(), message));
-        }
     }
+    each_topic_once(source, file, &story)?;
     if story.expect.isolation && !story.cpu.is_free() {
         return Err(source.bad_file("`isolation` is judged exactly, so [cpu] must be free"));
     }
@@ -240,6 +233,25 @@ fn finish(source: &Source<'_>, file: &file::File, story: Story) -> Checked<Story
         return Err(source.bad_file("`isolation` needs a subscriber with `stalls`"));
     }
     Ok(story)
+}
+
+/// On a shared pipe it is the topic that says for whom a frame is.
+fn each_topic_once(source: &Source<'_>, file: &file::File, story: &Story) -> Checked<()> {
+    let mut taken = BTreeSet::new();
+    for (spec, group) in file.subscriber.iter().zip(&story.subscribers) {
+        let Some(name) = spec.connection.as_ref().filter(|_| group.pipe == Pipe::Shared) else {
+            continue;
+        };
+        for number in 0..group.count as usize {
+            if !taken.insert((name.get_ref(), group.topic + number % group.spread)) {
+                let message = "on a shared pipe each topic is subscribed once: `count` is at most \
+                               the topic's `count`, and groups of one connection have topics of \
+                               their own";
+                return Err(source.bad(&name.span(), message));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn tenants(source: &Source<'_>, file: &file::File) -> Checked<Vec<(String, u32)>> {

@@ -170,6 +170,23 @@ fn what_newcomers_write_is_answered_with_what_to_write() {
 }
 
 #[test]
+fn each_topic_is_subscribed_once_over_a_shared_pipe() {
+    let on = |more: &str| format!("connection = 'phone'\n{more}");
+    let second = |name: &str, more: &str| {
+        on(&format!(
+            "[[subscriber]]\nname = 'second'\nconnection = '{name}'\ntopic = 'news'\n{more}"
+        ))
+    };
+    for fits in [on(""), second("tablet", ""), second("phone", "pipe = 'single'")] {
+        with(&fits).unwrap();
+    }
+    for text in [on("count = 2"), second("phone", "")] {
+        let message = bad(&format!("{BASE}{text}"));
+        assert!(message.contains("on a shared pipe each topic is subscribed once"), "{message}");
+    }
+}
+
+#[test]
 fn values_that_no_run_survives_are_refused_with_their_range() {
     let change = |from: &str, to: &str| BASE.replacen(from, to, 1);
     let add = |text: &str| format!("{BASE}{text}");

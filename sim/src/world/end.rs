@@ -305,7 +305,7 @@ impl World<'_> {
         };
         conservation.compare_all(&books, |sub| self.held(sub), flying)?;
         conservation.end(&books)?;
-        let still = self.is_mesh_empty() && books.queued.is_zero();
+        let still = self.parcels_on_the_way() == 0 && books.queued.is_zero();
         if still && books.forwarded != books.received {
             let what = "publishes went to another shard and never came there";
             let judge = "conservation";
@@ -379,6 +379,7 @@ impl World<'_> {
         }
         let jobs = self.shards.iter().map(|shard| shard.broker.jobs());
         left.jobs = jobs.map(|(queued, parked)| u64::from(queued) + u64::from(parked)).sum();
+        left.parcels = self.parcels_on_the_way();
         left
     }
 
@@ -399,7 +400,7 @@ impl World<'_> {
         let left = self.leftover();
         let inboxes = self.subscribers.iter().filter_map(|sub| sub.inbox.as_ref());
         let taken = inboxes.clone().all(|reader| reader.inbox.is_empty());
-        let drained = left.is_nothing() && self.in_clients() == 0 && self.is_mesh_empty() && taken;
+        let drained = left.is_nothing() && self.in_clients() == 0 && taken;
         let watched = self.watched();
         let tape = self.take_tape();
         let rows = self.rows();

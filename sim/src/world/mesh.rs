@@ -22,9 +22,9 @@ impl World<'_> {
         at(from) * self.shards.len() + at(to)
     }
 
-    /// Whether nothing is on its way between shards.
-    pub(super) fn is_mesh_empty(&self) -> bool {
-        self.rings.iter().all(|ring| ring.parcels.is_empty())
+    /// What is on its way between shards.
+    pub(super) fn parcels_on_the_way(&self) -> u64 {
+        self.rings.iter().map(|ring| ring.parcels.len() as u64).sum()
     }
 
     pub(super) fn parcels_arrived(&mut self, ring: usize) {
@@ -68,6 +68,17 @@ impl World<'_> {
             }
         }
         Ok(all)
+    }
+
+    /// Whether parcels have arrived for a shard that it would take now. It may not have wanted them
+    /// before its step.
+    pub(super) fn has_arrived(&self, to: u32) -> bool {
+        let mut ways = (0..self.story.shards()).filter(|from| *from != to);
+        self.shards[at(to)].broker.wants_parcels()
+            && ways.any(|from| {
+                let front = self.rings[self.ring(from, to)].parcels.front();
+                front.is_some_and(|(arrival, _)| *arrival <= self.now)
+            })
     }
 
     /// Sends what a shard has for the others, as far as the rings have room. How many parcels.

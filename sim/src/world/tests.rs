@@ -179,6 +179,17 @@ fn shards_forward_publishes_and_batches_to_each_other() {
 }
 
 #[test]
+fn parcels_that_a_shard_did_not_want_are_taken_once_it_wants_them() {
+    let (owner, away) = (name_owned_by(0), "limits = { shards = 2, mesh_depth = 1 }\n");
+    let text = PEERS.replace("news", &owner).replace("rate = 100", "rate = 100\nshard = 0");
+    // Each batch takes the shard longer than the next one is away: most of them wait on the way,
+    // and nothing else happens there.
+    let text = format!("{away}drain = '60s'\n{text}shard = 1\n[cpu]\ndelivery = '50ms'\n");
+    let report = outcome(&text).report;
+    assert_eq!(report.books.delivered.records, 200);
+}
+
+#[test]
 fn a_block_on_one_shard_stops_publishers_on_all_and_drains() {
     let text = "[[topic]]\nname = 't'\ncount = 2\n\
                 [[publisher]]\nname = 'p'\ntopic = 't'\ncount = 4\nrate = 1000\nclient = 'each'\n\

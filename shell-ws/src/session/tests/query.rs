@@ -13,7 +13,7 @@ pub(super) fn call(
     query: &str,
     body: &str,
 ) -> (u16, Value) {
-    let signed = Signed { method, path, query, body: body.as_bytes() };
+    let signed = Signed { method, path, stripped: path, query, body: body.as_bytes() };
     let query = sign(&App::development(), signed, NOW);
     let length = body.len();
     let request =
