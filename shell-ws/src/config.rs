@@ -17,6 +17,7 @@ pub mod translate;
 
 use crate::apps::App;
 use crate::hooks::{MAX_BATCH, Webhook};
+use crate::tls;
 use crate::worker::Timing;
 use anyhow::{Context, Result, bail, ensure};
 use explain::{bad_limit, bad_toml, bad_value};
@@ -121,6 +122,8 @@ pub struct Config {
     pub settings: Settings,
     /// The protocol's deadlines.
     pub timing: Timing,
+    /// The certificate, where connections are made under TLS.
+    pub tls: Option<tls::Files>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -128,6 +131,7 @@ pub struct Config {
 struct File {
     #[serde(default)]
     app: Vec<App>,
+    tls: Option<tls::Files>,
     #[serde(default)]
     server: BTreeMap<String, toml::Value>,
     #[serde(default)]
@@ -139,6 +143,7 @@ struct File {
 struct Draft {
     apps: Vec<App>,
     settings: Settings,
+    tls: Option<tls::Files>,
     limits: Limits,
     /// Keys that somebody has said.
     given: BTreeSet<String>,
@@ -152,7 +157,7 @@ impl Draft {
             return Ok(());
         }
         let file: File = toml::from_str(text).map_err(|error| bad_toml(path, text, &error))?;
-        self.apps = file.app;
+        (self.apps, self.tls) = (file.app, file.tls);
         for (section, keys) in [("server", file.server), ("limits", file.limits)] {
             let wrong = || format!("{name}: [{section}]");
             for (key, value) in keys {
@@ -265,7 +270,7 @@ impl Draft {
         };
         let address = SocketAddr::new(settings.bind, settings.port);
         let (apps, is_development) = (self.apps, false);
-        Ok(Config { address, apps, is_development, limits, settings, timing })
+        Ok(Config { address, apps, is_development, limits, settings, timing, tls: self.tls })
     }
 }
 
@@ -361,6 +366,10 @@ impl Config {
         }
         for app in &self.apps {
             let _ = write!(out, "\n{}", translate::print_app(app, "\"\" # left out"));
+        }
+        if let Some(tls::Files { cert, key }) = &self.tls {
+            let quoted = |path: &Path| translate::quoted(&path.to_string_lossy());
+            let _ = writeln!(out, "\n[tls]\ncert = {}\nkey = {}", quoted(cert), quoted(key));
         }
         out += "\n[limits]\n";
         for key in KEYS.iter().filter(|key| key.name != "shards") {
@@ -529,7 +538,10 @@ mod tests {
             ),
             (&APP.replace("secret = \"s\"", ""), ["ws.toml:1: missing key `secret`", "[[app]]"]),
             (&APP.replace("\"7\"", "7"), ["ws.toml:2", "found the integer `7`"]),
-            (&format!("{APP}[limit]"), ["ws.toml:5: unknown key `limit`", "app, server, limits"]),
+            (
+                &format!("{APP}[limit]"),
+                ["ws.toml:5: unknown key `limit`", "app, tls, server, limits"],
+            ),
             (&format!("port = 80\n{APP}"), ["ws.toml:1: unknown key `port`", "below [server]"]),
             ("[app]\nid = \"7\"", ["ws.toml:1", "[[app]], with two brackets"]),
             ("[[app]", ["ws.toml:1", "[[app]]"]),

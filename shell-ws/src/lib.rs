@@ -13,6 +13,7 @@
 //! | [`session`] | the protocol, as values: bytes in, calls of the core out; no socket, no clock |
 //! | [`shard`] | what the sessions of one loop share: the core, the apps, who owns which outlet |
 //! | [`socket_id`] | names of connections, which lead to their shard |
+//! | [`tls`] | TLS over sockets that do not block; certificates that are read again |
 //! | [`worker`] | one event loop: sockets, readiness, deadlines; the turn of the core |
 //! | [`server`] | all event loops: threads, listeners, the ways between them |
 //! | [`start`] | the lines a user sees first |
@@ -29,5 +30,6 @@ pub mod session;
 pub mod shard;
 pub mod socket_id;
 pub mod start;
+pub mod tls;
 pub mod users;
 pub mod worker;

@@ -2,15 +2,19 @@
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use sluicegate_ws::config::{Command, Config, ConfigCommand, Flags, translate};
 use sluicegate_ws::hooks::sender::Hooks;
 use sluicegate_ws::server::Server;
 use sluicegate_ws::start;
+use sluicegate_ws::tls::Identity;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
 
 fn main() -> ExitCode {
     let flags = Flags::parse();
@@ -46,6 +50,9 @@ fn run(flags: &Flags) -> Result<()> {
         signal_hook::low_level::pipe::register(signal, sender)
             .context("cannot listen to signals")?;
     }
+    if let Some(identity) = server.identity() {
+        reload(identity)?;
+    }
     for line in start::lines(&config, server.address(), flags.json) {
         // Nobody reading is no reason not to serve.
         let _ = writeln!(out, "{line}");
@@ -56,6 +63,23 @@ fn run(flags: &Flags) -> Result<()> {
         hooks.finish();
     }
     outcome
+}
+
+/// Reads the certificate again whenever the process gets a SIGHUP.
+fn reload(identity: Arc<Identity>) -> Result<()> {
+    let mut signals = Signals::new([SIGHUP]).context("cannot listen to signals")?;
+    let body = move || {
+        for _ in signals.forever() {
+            match identity.reload() {
+                Ok(()) => tracing::info!("the certificate was read again"),
+                Err(error) => {
+                    tracing::error!("{error:#}: the certificate of before stays in force");
+                }
+            }
+        }
+    };
+    thread::Builder::new().name("reload".to_owned()).spawn(body).context("no thread")?;
+    Ok(())
 }
 
 /// The environment, as far as it is text.

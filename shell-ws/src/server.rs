@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::hooks::sender::Sender;
 use crate::shard::Shard;
 use crate::socket_id;
+use crate::tls::Identity;
 use crate::worker::{Letter, Listener, Parts, Worker};
 use anyhow::{Context, Result, anyhow};
 use mio::Poll;
@@ -28,6 +29,7 @@ pub struct Server {
     workers: Vec<Worker>,
     node: Arc<Node>,
     address: SocketAddr,
+    identity: Option<Arc<Identity>>,
     stop_sender: UnixStream,
 }
 
@@ -51,7 +53,9 @@ impl Server {
     /// Listens on the configured address, once per event loop: which of them gets a connection is
     /// the kernel's choice.
     pub fn bind(config: Config) -> Result<Self> {
-        let Config { mut address, apps, limits, settings, timing, .. } = config;
+        let Config { mut address, apps, limits, settings, timing, tls, .. } = config;
+        let identity = tls.map(Identity::load).transpose()?;
+        let tls = identity.as_ref().map(Identity::config).transpose()?;
         let loops = u32::try_from(limits.shards).expect("a small range");
         let polls = (0..loops).map(|_| Poll::new().context("cannot make an event queue"));
         let polls = polls.collect::<Result<Vec<_>>>()?;
@@ -75,9 +79,13 @@ impl Server {
             shard.settings = settings.clone();
             let (node, loan) = (Arc::clone(&node), (loops > 1).then(|| pool.loan()));
             let parts = Parts { poll, port, node, loan, stop: receiver.take(), clock };
-            workers.push(Worker::new(parts, shard, listener, &timing)?);
+            let mut worker = Worker::new(parts, shard, listener, &timing)?;
+            if let Some(tls) = &tls {
+                worker.secure(Arc::clone(tls));
+            }
+            workers.push(worker);
         }
-        Ok(Self { workers, node, address, stop_sender })
+        Ok(Self { workers, node, address, identity, stop_sender })
     }
 
     /// Tells apps' servers what happens, through this.
@@ -88,6 +96,11 @@ impl Server {
     /// Where it listens: with the real port.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The certificate in force, where there is one.
+    pub fn identity(&self) -> Option<Arc<Identity>> {
+        self.identity.clone()
     }
 
     /// A handle that stops it.

@@ -12,17 +12,20 @@ mod mesh;
 mod read;
 mod socket;
 mod stop;
+mod stream;
 mod write;
 
 use crate::hooks::sender::Sender;
 use crate::session::{Action, Session};
 use crate::shard::{Shard, Word};
+use crate::tls::Tls;
 use accept::{Accepted, Acceptor};
 use anyhow::{Context, Result};
 use deadlines::Deadlines;
 use mio::event::Event;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Events, Interest, Poll, Token};
+use rustls::ServerConfig;
 use sluicegate_core::slab::{NONE, Slab};
 use sluicegate_core::{Effect, Instant, Notice, Refusal, SubId};
 use sluicegate_host::clock::Clock;
@@ -33,16 +36,17 @@ use sluicegate_host::psi::Pressure;
 use socket::{Key, Socket};
 use std::collections::VecDeque;
 use std::io;
-use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
+use stop::Leaving;
+use stream::Stream;
 
 pub use accept::Listener;
 pub use deadlines::Timing;
 pub use mesh::Letter;
 
 /// Deliveries that one turn prepares.
-const WORK: u32 = 4096;
+const WORK: u32 = 1 << 16;
 
 /// Publishes that one turn takes before the core runs them, so that its queue is full of work that
 /// is too much, and never of work that merely came at once.
@@ -82,6 +86,8 @@ pub struct Worker {
     sockets: Slab<Socket>,
     deadlines: Deadlines,
     acceptor: Option<Acceptor>,
+    /// What connections are made with, where they are made under TLS.
+    tls: Option<Arc<ServerConfig>>,
     /// Sockets with something left to read or to digest. Invariant: each once.
     again: VecDeque<Key>,
     scratch: Box<[u8]>,
@@ -96,6 +102,8 @@ pub struct Worker {
     grace: Duration,
     /// When the shutdown is over, once it has begun.
     stops_at: Option<Instant>,
+    /// Whom it has still to tell that it stops.
+    leaving: Option<Leaving>,
     /// Everyone was told that the server stops.
     has_said_goodbye: bool,
     /// Whom apps' servers are told through.
@@ -161,6 +169,7 @@ impl Worker {
             sockets: Slab::default(),
             deadlines: Deadlines::new(timing),
             acceptor: Some(acceptor),
+            tls: None,
             again: VecDeque::new(),
             scratch: vec![0; read::CHUNK].into_boxed_slice(),
             now: Instant::ZERO,
@@ -170,9 +179,15 @@ impl Worker {
             stops_seen: 0,
             grace: timing.grace,
             stops_at: None,
+            leaving: None,
             has_said_goodbye: false,
             hooks: None,
         })
+    }
+
+    /// Speaks TLS on every connection from now on.
+    pub fn secure(&mut self, config: Arc<ServerConfig>) {
+        self.tls = Some(config);
     }
 
     /// Tells apps' servers what happens, through this.
@@ -217,6 +232,8 @@ impl Worker {
         self.tick();
         self.hear_node();
         self.carry();
+        // Words of welcome go out before the records that came behind them.
+        self.carry_out();
         self.accept();
         self.serve_queued();
         self.expire();
@@ -319,11 +336,9 @@ impl Worker {
             Action::None => {}
             Action::Drop => return self.drop_socket(key),
             Action::ShutDown => {
-                let socket = &mut self.sockets[key.index];
-                // A peer that is gone already is found out by reading.
-                let _ = socket.stream.shutdown(Shutdown::Write);
-                if socket.is_at_end {
-                    return self.drop_socket(key);
+                self.end_stream(key);
+                if !key.is_live(&self.sockets) {
+                    return;
                 }
                 self.queue(key);
             }
@@ -337,13 +352,11 @@ impl Worker {
             return;
         }
         let socket = &mut self.sockets[key.index];
-        if event.is_error() && !matches!(socket.stream.take_error(), Ok(None)) {
+        if event.is_error() && !matches!(socket.stream.socket().take_error(), Ok(None)) {
             return self.drop_socket(key);
         }
         if event.is_writable() && socket.wants_writable {
-            let outlet = socket.session.outlet();
-            self.shard.broker.writable(outlet);
-            self.want_writable(key, false);
+            self.writable(key);
         }
         let is_readable = event.is_readable() || event.is_read_closed() || event.is_error();
         if is_readable && key.is_live(&self.sockets) {
@@ -384,13 +397,21 @@ impl Worker {
             self.shard.process.refused_sockets += 1;
             return;
         };
+        let stream = match &self.tls {
+            None => Stream::Plain(stream),
+            Some(config) => match Tls::new(Arc::clone(config), stream) {
+                Ok(tls) => Stream::Tls(tls),
+                // What is wrong with the configuration was found when it was read.
+                Err(_) => return session.end(&mut self.shard),
+            },
+        };
         let (index, generation) = self.sockets.insert(Socket::new(stream, session));
         self.shard.process.sockets += 1;
         let key = Key { index, generation };
         let socket = &mut self.sockets[index];
         socket.session.settle(&mut self.shard, key.bits());
         let registry = self.poll.registry();
-        if registry.register(&mut socket.stream, key.token(), Interest::READABLE).is_err() {
+        if registry.register(socket.stream.socket(), key.token(), Interest::READABLE).is_err() {
             return self.drop_socket(key);
         }
         self.deadlines.update(&mut self.sockets, index, self.now);
@@ -400,7 +421,7 @@ impl Worker {
         self.deadlines.disarm(&mut self.sockets, key.index);
         let mut socket = self.sockets.remove(key.index);
         // Closing the descriptor deregisters it all the same.
-        let _ = self.poll.registry().deregister(&mut socket.stream);
+        let _ = self.poll.registry().deregister(socket.stream.socket());
         socket.session.end(&mut self.shard);
         self.shard.process.sockets -= 1;
         if let Some(acceptor) = &mut self.acceptor {
@@ -445,6 +466,7 @@ impl Worker {
             self.shard.next_deadline(),
             self.deadlines.next(&self.sockets),
             self.stops_at,
+            self.next_goodbye(),
         ];
         let next = deadlines.into_iter().flatten().min()?;
         let left = next.since(self.clock.now());

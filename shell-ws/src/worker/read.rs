@@ -51,7 +51,10 @@ impl Worker {
         }
         let socket = &mut self.sockets[key.index];
         socket.is_queued = false;
-        let action = match take_turn(socket, &mut self.shard, &mut self.scratch) {
+        let turn = take_turn(socket, &mut self.shard, &mut self.scratch);
+        // Reading may answer, under TLS.
+        let is_pending = socket.stream.is_pending();
+        let action = match turn {
             Turn::Failed => Action::Drop,
             Turn::Ended => socket.session.end_of_input(&mut self.shard),
             Turn::Idle => Action::None,
@@ -60,7 +63,12 @@ impl Worker {
                 Action::None
             }
         };
-        self.act(key, action);
+        if is_pending {
+            self.want_writable(key, true);
+        }
+        if key.is_live(&self.sockets) {
+            self.act(key, action);
+        }
     }
 
     /// Serves a socket in the next turn.
