@@ -80,6 +80,8 @@ pub enum Note {
     Entered {
         /// Who asked.
         outlet: OutletId,
+        /// For which channel.
+        channel: Arc<str>,
         /// Its number.
         serial: u64,
         /// A finished frame.
@@ -87,6 +89,8 @@ pub enum Note {
     },
     /// From an owner: a frame for these connections, in line with what they are sent.
     Say {
+        /// The channel in which it is said, if it is one.
+        channel: Option<Arc<str>>,
         /// Who is told.
         to: Vec<OutletId>,
         /// The finished frame.

@@ -15,6 +15,7 @@ use sluicegate_core::{Broker, ConnId, Limits, OutletId, Pipe, Refusal, SubId, Te
 use sluicegate_host::metrics::{Numbers, Process};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 
 pub use notes::Word;
 
@@ -54,8 +55,8 @@ pub struct Shard {
     words: VecDeque<(u64, Word)>,
     /// What happened in this turn that apps' servers want to know.
     hooks: VecDeque<hooks::Event>,
-    /// What waits for connections that are entering presence channels.
-    held: BTreeMap<OutletId, Held>,
+    /// Presence channels that connections are entering.
+    held: BTreeMap<(OutletId, Arc<str>), Held>,
     /// Subscriptions that wait for the owner of their topic, and the sockets they are for.
     awaited: BTreeMap<SubId, u64>,
 }

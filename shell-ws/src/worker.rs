@@ -38,6 +38,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use stop::Leaving;
 use stream::Stream;
 
 pub use accept::Listener;
@@ -45,7 +46,7 @@ pub use deadlines::Timing;
 pub use mesh::Letter;
 
 /// Deliveries that one turn prepares.
-const WORK: u32 = 4096;
+const WORK: u32 = 1 << 16;
 
 /// Publishes that one turn takes before the core runs them, so that its queue is full of work that
 /// is too much, and never of work that merely came at once.
@@ -101,6 +102,8 @@ pub struct Worker {
     grace: Duration,
     /// When the shutdown is over, once it has begun.
     stops_at: Option<Instant>,
+    /// Whom it has still to tell that it stops.
+    leaving: Option<Leaving>,
     /// Everyone was told that the server stops.
     has_said_goodbye: bool,
     /// Whom apps' servers are told through.
@@ -176,6 +179,7 @@ impl Worker {
             stops_seen: 0,
             grace: timing.grace,
             stops_at: None,
+            leaving: None,
             has_said_goodbye: false,
             hooks: None,
         })
@@ -228,6 +232,8 @@ impl Worker {
         self.tick();
         self.hear_node();
         self.carry();
+        // Words of welcome go out before the records that came behind them.
+        self.carry_out();
         self.accept();
         self.serve_queued();
         self.expire();
@@ -460,6 +466,7 @@ impl Worker {
             self.shard.next_deadline(),
             self.deadlines.next(&self.sockets),
             self.stops_at,
+            self.next_goodbye(),
         ];
         let next = deadlines.into_iter().flatten().min()?;
         let left = next.since(self.clock.now());

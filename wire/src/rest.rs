@@ -40,7 +40,7 @@ pub struct Trigger {
     pub info: Option<String>,
 }
 
-/// The most events of one batch.
+/// The most events of one batch that hosted Pusher takes.
 pub const MAX_BATCH: usize = 10;
 
 /// Limits that operators set.
@@ -50,12 +50,14 @@ pub struct Bounds {
     pub data: usize,
     /// The most characters of a channel's name.
     pub channel: usize,
+    /// The most events of one batch.
+    pub batch: usize,
 }
 
 impl Default for Bounds {
     /// Those of hosted Pusher.
     fn default() -> Self {
-        Self { data: MAX_DATA, channel: MAX_CHANNEL }
+        Self { data: MAX_DATA, channel: MAX_CHANNEL, batch: MAX_BATCH }
     }
 }
 
@@ -215,6 +217,8 @@ pub enum BadBatch {
     TooMany {
         /// How many.
         count: usize,
+        /// The most it may have.
+        max: usize,
     },
 }
 
@@ -233,8 +237,8 @@ impl fmt::Display for BadBatch {
         match *self {
             Self::Body(why) => why.fmt(f),
             Self::Event { index, why } => write!(f, "batch[{index}]: {why}"),
-            Self::TooMany { count } => {
-                write!(f, "batch: {count} events, the limit is {MAX_BATCH}: split the call")
+            Self::TooMany { count, max } => {
+                write!(f, "batch: {count} events, the limit is {max}: split the call")
             }
         }
     }
@@ -253,7 +257,7 @@ pub fn batch(body: &[u8]) -> Result<Vec<Trigger>, BadBatch> {
     batch_within(body, Bounds::default())
 }
 
-/// Reads the body of `POST /batch_events`: at most [`MAX_BATCH`] events, in order, each as
+/// Reads the body of `POST /batch_events`: its events in order, each as
 /// [`trigger_within`] reads it. Cost: O(bytes of the body), and what each event costs.
 pub fn batch_within(body: &[u8], bounds: Bounds) -> Result<Vec<Trigger>, BadBatch> {
     const FIELD: &str = "batch";
@@ -261,16 +265,17 @@ pub fn batch_within(body: &[u8], bounds: Bounds) -> Result<Vec<Trigger>, BadBatc
     let raw = fields.batch.ok_or(BadBatch::Body(BadBody::Missing(FIELD)))?;
     let list: List<'_> =
         serde_json::from_str(raw.get()).map_err(|_| BadBatch::Body(BadBody::NotAList(FIELD)))?;
+    let max = bounds.batch.min(MAX_CHANNELS);
     match list.count {
         0 => Err(BadBatch::Body(BadBody::Missing(FIELD))),
-        1..=MAX_BATCH => (0..)
+        count if count > max => Err(BadBatch::TooMany { count, max }),
+        _ => (0..)
             .zip(list.items)
             .map(|(index, raw)| {
                 let read = trigger_within(raw.get().as_bytes(), bounds);
                 read.map_err(|why| BadBatch::Event { index, why })
             })
             .collect(),
-        count => Err(BadBatch::TooMany { count }),
     }
 }
 

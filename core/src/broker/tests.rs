@@ -20,6 +20,7 @@ mod shards;
 mod shares;
 mod staleness;
 mod stalls;
+mod stopped;
 mod storm;
 mod tape;
 

@@ -252,3 +252,23 @@ fn what_ends_before_it_runs_costs_nothing() {
     assert_eq!(bed.schedule.deficit(0), credit);
     bed.schedule.check().unwrap();
 }
+
+#[test]
+fn the_newest_job_of_whoever_has_most_makes_room() {
+    let mut bed = Bed::new(&[1, 1, 1, 1, 1]);
+    let lanes = [0, 1, 2, 3].map(|tenant| bed.schedule.add_lane(tenant));
+    // The guarantee is 64 jobs.
+    for (lane, jobs) in lanes.into_iter().zip([65, 67, 66, 67]) {
+        (0..jobs).for_each(|number| bed.push(lane, number));
+    }
+    let job = |bed: &Bed, index: Option<u32>| {
+        let job = bed.schedule.job(index.unwrap());
+        (job.topic, job.tally.bytes)
+    };
+    assert_eq!(job(&bed, bed.schedule.victim_by_jobs(4)), (lanes[1], 66), "the first of equals");
+    let used = [5, 20, 30, 30, 0];
+    let by_bytes =
+        |bed: &Bed, floor| bed.schedule.victim_by_bytes(floor, |tenant| used[tenant as usize]);
+    assert_eq!(job(&bed, by_bytes(&bed, 10)), (lanes[2], 65));
+    assert_eq!(by_bytes(&bed, 30), None, "nobody is above it");
+}

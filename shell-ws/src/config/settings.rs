@@ -27,6 +27,8 @@ pub struct Settings {
     pub max_event_bytes: usize,
     /// The most characters of a channel's name.
     pub max_channel_name: usize,
+    /// The most events of one batch over the HTTP API.
+    pub max_batch_events: usize,
 }
 
 impl Default for Settings {
@@ -42,6 +44,7 @@ impl Default for Settings {
             shutdown_grace: Duration::from_secs(10),
             max_event_bytes: 10 << 10,
             max_channel_name: 164,
+            max_batch_events: 10,
         }
     }
 }
@@ -159,6 +162,15 @@ pub const NUMBERS: &[Number] = &[
         get: |settings| settings.max_channel_name as u64,
         set: |settings, value| settings.max_channel_name = small(value),
     },
+    Number {
+        name: "max_batch_events",
+        unit: "events",
+        min: 1,
+        max: 100,
+        help: "the most events of one batch over the HTTP API",
+        get: |settings| settings.max_batch_events as u64,
+        set: |settings, value| settings.max_batch_events = small(value),
+    },
 ];
 
 /// Every key that takes a text, and what it is for.
@@ -212,10 +224,9 @@ impl Settings {
         u32::try_from(self.activity_timeout.as_secs().max(1)).unwrap_or(u32::MAX)
     }
 
-    /// The largest body of a request: a batch of ten events, every character escaped, and 100
-    /// channel names.
+    /// The largest body of a request: a whole batch, half of its characters escaped, and names.
     pub const fn max_body(&self) -> usize {
-        (128 << 10) + 20 * self.max_event_bytes
+        (128 << 10) + 2 * self.max_batch_events * self.max_event_bytes
     }
 }
 

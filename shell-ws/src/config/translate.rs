@@ -66,7 +66,7 @@ const SOKETI: &[(&str, Fate)] = &[
     ("PRESENCE_MAX_MEMBER_SIZE", Left(FIXED)),
     ("EVENT_MAX_CHANNELS_AT_ONCE", Left(FIXED)),
     ("EVENT_MAX_NAME_LENGTH", Left(FIXED)),
-    ("EVENT_MAX_BATCH_SIZE", Left(FIXED)),
+    ("EVENT_MAX_BATCH_SIZE", Number("server", "max_batch_events", 1)),
     ("DEBUG", Left("the log is written to the error stream")),
     ("MODE", Left(ONE_NODE)),
 ];
@@ -94,6 +94,7 @@ const PYLON: &[(&str, Fate)] = &[
     ("SHUTDOWN_GRACE_MS", Seconds("server", "shutdown_grace_s")),
     ("MAX_EVENT_PAYLOAD_BYTES", Number("server", "max_event_bytes", 1)),
     ("MAX_CHANNEL_NAME_LENGTH", Number("server", "max_channel_name", 1)),
+    ("MAX_BATCH_EVENTS", Number("server", "max_batch_events", 1)),
     ("MEMORY_BUDGET_BYTES", Number("limits", "memory_budget", 1)),
     ("TLS_CERT", Text("tls", "cert")),
     ("TLS_KEY", Text("tls", "key")),

@@ -3,6 +3,7 @@
 use super::auth::{self, Signed};
 use super::channel;
 use super::query::{Gather, Info, Wanted};
+use crate::config::settings::Settings;
 use crate::shard::Shard;
 use bytes::Bytes;
 use sluicegate_core::{
@@ -88,8 +89,9 @@ fn prepare(
     })?;
     auth::check(app, request, shard.unix_seconds)
         .map_err(|fault| Reply::new(401, fault.to_string()))?;
-    let bounds =
-        Bounds { data: shard.settings.max_event_bytes, channel: shard.settings.max_channel_name };
+    let &Settings { max_event_bytes: data, max_channel_name: channel, max_batch_events, .. } =
+        &shard.settings;
+    let bounds = Bounds { data, channel, batch: max_batch_events };
     let triggers = if is_batch {
         rest::batch_within(request.body, bounds)
             .map_err(|fault| Reply::new(fault.status(), fault.to_string()))?

@@ -127,7 +127,7 @@ impl Subscriptions {
         self.serial += 1;
         let (serial, channel) = (self.serial, Arc::clone(&name.text));
         self.entering.push(Entering { serial, channel, user_id: Arc::clone(&member.user_id) });
-        shard.hold(link.outlet);
+        shard.hold(link.outlet, Arc::clone(&name.text), serial);
         shard.enter(name, link.outlet, Some(member), serial);
     }
 
@@ -165,7 +165,7 @@ impl Subscriptions {
                 No::new("LimitReached", text, 403).say(shard, link, &name.text);
             }
         }
-        shard.release(link.outlet);
+        shard.release(link.outlet, &name.text);
     }
 
     /// Subscribes, and says the word of welcome unless the topic's owner has to answer first:
@@ -214,22 +214,19 @@ impl Subscriptions {
         let Some(at) = self.awaited.iter().position(|awaited| awaited.sub == sub) else { return };
         let Awaited { welcome, .. } = self.awaited.swap_remove(at);
         let Some(at) = self.taken.iter().position(|taken| taken.sub == sub) else { return };
-        let held = self.taken[at].user_id.is_some();
+        let channel = Arc::clone(&self.taken[at].channel);
         match refusal {
             None => {
-                let channel = Arc::clone(&self.taken[at].channel);
                 confirm(shard, link, (sub, &channel), welcome);
                 self.note_miss(shard, client, &channel);
             }
             Some(why) => {
-                let Taken { channel, .. } = self.taken.remove(at);
+                self.taken.remove(at);
                 No::from(why).say(shard, link, &channel);
-                depart(shard, link, client.tenant, channel);
+                depart(shard, link, client.tenant, Arc::clone(&channel));
             }
         }
-        if held {
-            shard.release(link.outlet);
-        }
+        shard.release(link.outlet, &channel);
     }
 
     /// The client wants to be in a channel no more.
@@ -244,21 +241,19 @@ impl Subscriptions {
         let is_taken = self.find(shard, client, channel).is_some();
         if let Some(at) = entering {
             let Entering { channel, .. } = self.entering.remove(at);
-            shard.release(link.outlet);
+            shard.forget(link.outlet, &channel);
             if !is_taken {
                 depart(shard, link, client.tenant, channel);
             }
         }
         let Some(at) = self.find(shard, client, channel) else { return };
-        let Taken { sub, channel, user_id, .. } = self.taken.remove(at);
+        let Taken { sub, channel, .. } = self.taken.remove(at);
         // A stale subscription has ended already.
         let _ = shard.broker.unsubscribe(sub);
         if let Some(at) = self.awaited.iter().position(|awaited| awaited.sub == sub) {
             self.awaited.swap_remove(at);
             shard.joined(sub);
-            if user_id.is_some() {
-                shard.release(link.outlet);
-            }
+            shard.forget(link.outlet, &channel);
         }
         depart(shard, link, client.tenant, channel);
     }
@@ -273,8 +268,12 @@ impl Subscriptions {
     ) {
         for Awaited { sub, .. } in self.awaited.drain(..) {
             shard.joined(sub);
+            if let Some(taken) = self.taken.iter().find(|taken| taken.sub == sub) {
+                shard.forget(link.outlet, &taken.channel);
+            }
         }
         for Entering { channel, .. } in std::mem::take(&mut self.entering) {
+            shard.forget(link.outlet, &channel);
             let is_taken = self.taken.iter().any(|taken| taken.channel == channel);
             if !is_taken {
                 depart(shard, link, tenant, channel);
@@ -286,7 +285,6 @@ impl Subscriptions {
             }
             depart(shard, link, tenant, channel);
         }
-        shard.forget(link.outlet);
     }
 
     /// The topic of a channel that the connection is in, and who it is there.

@@ -258,6 +258,7 @@ mod cache;
 mod presence;
 mod private;
 mod query;
+mod shards;
 mod user;
 
 fn event(channels: &[&str], data: &str) -> String {

@@ -48,11 +48,14 @@ pub enum Word {
     Terminate,
 }
 
-/// What waits for a connection until all channels that it is entering have answered.
-#[derive(Debug, Default)]
+/// A presence channel that a connection is entering.
+#[derive(Debug)]
 pub(super) struct Held {
-    entering: u32,
-    frames: Vec<Bytes>,
+    /// The number of the entry.
+    serial: u64,
+    /// What others say in the channel, once its owner has answered: it waits for the word of
+    /// welcome. What they say before is of the time before the entry: the word of welcome knows it.
+    frames: Option<Vec<Bytes>>,
     bytes: usize,
 }
 
@@ -120,29 +123,24 @@ impl Shard {
         count
     }
 
-    /// From here on what others say to a connection waits until [`release`](Self::release) was
-    /// called as often: no member may be announced to it before its word of welcome.
-    pub(crate) fn hold(&mut self, outlet: OutletId) {
-        self.held.entry(outlet).or_default().entering += 1;
+    /// From here on no member of a channel is announced to a connection before its word of welcome:
+    /// what others say waits for [`release`](Self::release).
+    pub(crate) fn hold(&mut self, outlet: OutletId, channel: Arc<str>, serial: u64) {
+        self.held.insert((outlet, channel), Held { serial, frames: None, bytes: 0 });
     }
 
-    /// An entry was answered. With the last one, what has waited is sent.
-    pub(crate) fn release(&mut self, outlet: OutletId) {
-        let Some(held) = self.held.get_mut(&outlet) else { return };
-        held.entering -= 1;
-        if held.entering > 0 {
-            return;
-        }
-        let held = self.held.remove(&outlet).expect("just found");
-        for frame in held.frames {
+    /// The word of welcome was said: what has waited for it is sent.
+    pub(crate) fn release(&mut self, outlet: OutletId, channel: &Arc<str>) {
+        let held = self.held.remove(&(outlet, Arc::clone(channel)));
+        for frame in held.and_then(|held| held.frames).into_iter().flatten() {
             // Without room the core gives the connection up, and a notice says so.
             let _ = self.broker.send(outlet, frame, Lane::InLine);
         }
     }
 
-    /// A connection ends: nothing waits for it.
-    pub(crate) fn forget(&mut self, outlet: OutletId) {
-        self.held.remove(&outlet);
+    /// A connection enters a channel no more.
+    pub(crate) fn forget(&mut self, outlet: OutletId, channel: &Arc<str>) {
+        self.held.remove(&(outlet, Arc::clone(channel)));
     }
 
     /// A subscription waits for the owner of its topic: the notice about it is for this socket.
@@ -238,11 +236,15 @@ impl Shard {
                     self.happened(&channel, What::CacheMiss);
                 }
             }
-            Note::Entered { outlet, serial, outcome } => {
+            Note::Entered { outlet, channel, serial, outcome } => {
+                let held = self.held.get_mut(&(outlet, channel));
+                if let Some(held) = held.filter(|held| held.serial == serial) {
+                    held.frames = Some(Vec::new());
+                }
                 self.word(outlet, Word::Entered { serial, outcome });
             }
-            Note::Say { to, frame } => {
-                to.into_iter().for_each(|outlet| self.say(outlet, frame.clone()));
+            Note::Say { channel, to, frame } => {
+                to.into_iter().for_each(|outlet| self.say(outlet, &channel, &frame));
             }
             Note::SignIn { user, peer } => self.change_user(&user, users::Change::SignIn(peer)),
             Note::SignOut { user, peer } => self.change_user(&user, users::Change::SignOut(peer)),
@@ -272,17 +274,21 @@ impl Shard {
         }
     }
 
-    fn say(&mut self, outlet: OutletId, frame: Bytes) {
-        let Some(held) = self.held.get_mut(&outlet) else {
+    fn say(&mut self, outlet: OutletId, channel: &Option<Arc<str>>, frame: &Bytes) {
+        // Hardly any connection is entering anything at any time.
+        let held = channel.as_ref().filter(|_| !self.held.is_empty());
+        let held = held.and_then(|channel| self.held.get_mut(&(outlet, Arc::clone(channel))));
+        let Some(held) = held else {
             // Without room the core gives the connection up, and a notice says so.
-            let _ = self.broker.send(outlet, frame, Lane::InLine);
+            let _ = self.broker.send(outlet, frame.clone(), Lane::InLine);
             return;
         };
+        let Some(frames) = &mut held.frames else { return };
         held.bytes += frame.len();
         if held.bytes > HELD {
             return self.word(outlet, Word::Overflow);
         }
-        held.frames.push(frame);
+        frames.push(frame.clone());
     }
 }
 
@@ -295,14 +301,16 @@ impl Shard {
                 let info = member.map(|member| &*member.info);
                 let welcome = member.and_then(|_| self.welcome(channel));
                 if let Some(frame) = welcome {
-                    let outlet = peer.outlet;
-                    self.post(peer.shard, Note::Entered { outlet, serial, outcome: Ok(frame) });
+                    let (outlet, outcome) = (peer.outlet, Ok(frame));
+                    let channel = Arc::clone(&channel.text);
+                    self.post(peer.shard, Note::Entered { outlet, channel, serial, outcome });
                 }
                 return self.carry_out(channel, peer, meaning, info);
             }
             Err(full) => Err(full),
         };
-        self.post(peer.shard, Note::Entered { outlet: peer.outlet, serial, outcome });
+        let (outlet, channel) = (peer.outlet, Arc::clone(&channel.text));
+        self.post(peer.shard, Note::Entered { outlet, channel, serial, outcome });
     }
 
     fn welcome(&self, channel: &Name) -> Option<Bytes> {
@@ -330,7 +338,7 @@ impl Shard {
             let roster = self.channels.roster(channel);
             let others = roster.into_iter().flat_map(|roster| roster.peers());
             let others: Vec<_> = others.filter(|other| *other != peer).collect();
-            self.say_to_all(&others, text_frame(&text));
+            self.say_to_all(&others, Some(&channel.text), text_frame(&text));
         }
         if meaning.occupied == Some(false) {
             self.happened(channel, What::Vacated);
@@ -344,10 +352,11 @@ impl Shard {
     }
 
     /// Says something to connections of any shard. Those of one shard must stand together.
-    fn say_to_all(&mut self, peers: &[Peer], frame: Bytes) {
+    fn say_to_all(&mut self, peers: &[Peer], channel: Option<&Arc<str>>, frame: Bytes) {
         for group in peers.chunk_by(|left, right| left.shard == right.shard) {
             let to = group.iter().map(|peer| peer.outlet).collect();
-            self.post(group[0].shard, Note::Say { to, frame: frame.clone() });
+            let (channel, frame) = (channel.map(Arc::clone), frame.clone());
+            self.post(group[0].shard, Note::Say { channel, to, frame });
         }
     }
 
@@ -437,7 +446,7 @@ impl Shard {
             _ => pusher::watchlist_events(&[], &id),
         };
         let watchers: Vec<_> = self.users.watchers(name).collect();
-        self.say_to_all(&watchers, text_frame(&text));
+        self.say_to_all(&watchers, None, text_frame(&text));
     }
 
     fn take_watch(&mut self, tenant: TenantId, ids: &[Arc<str>], peer: Peer) {
@@ -448,7 +457,7 @@ impl Shard {
             if self.users.is_online(&name) { online.push(&**id) } else { offline.push(&**id) }
         }
         let frame = text_frame(&pusher::watchlist_events(&online, &offline));
-        self.say_to_all(&[peer], frame);
+        self.say_to_all(&[peer], None, frame);
     }
 }
 

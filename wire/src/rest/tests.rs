@@ -130,7 +130,7 @@ fn channels_beyond_the_limit_are_counted_and_not_kept() {
 
 #[test]
 fn bounds_are_the_operators() {
-    let bounds = Bounds { data: 3, channel: 200 };
+    let bounds = Bounds { data: 3, channel: 200, ..Bounds::default() };
     let body = |data: &str| {
         let body = json!({"name": "e", "channel": "c".repeat(200), "data": data}).to_string();
         trigger_within(body.as_bytes(), bounds)
@@ -242,7 +242,7 @@ fn a_batch_is_a_list_of_events() {
             json!({ "batch": [{ "name": "e", "data": "" }] }),
             Err(BadBatch::Event { index: 0, why: BadBody::Missing("channels") }),
         ),
-        (json!({ "batch": vec![one.clone(); 11] }), Err(BadBatch::TooMany { count: 11 })),
+        (json!({ "batch": vec![one.clone(); 11] }), Err(BadBatch::TooMany { count: 11, max: 10 })),
     ] {
         let found = read(&text);
         assert_eq!(found, expected, "{text}");

@@ -93,6 +93,61 @@ fn a_tenant_below_its_floor_gets_bytes() {
 }
 
 #[test]
+fn nobody_is_pushed_out_of_its_only_slot() {
+    let limits = Limits { pub_queue_total: 2, pub_queue_depth: 1, ..Limits::default() };
+    let mut bench = Bench::new(limits);
+    let who = tenants(&mut bench, 3);
+    for (at, due) in [(0, 1), (1, 1), (2, 0)] {
+        assert_eq!(count(&mut bench, who[at], 1), due, "tenant {at}");
+    }
+}
+
+#[test]
+fn what_is_pushed_out_and_waits_has_its_deadline() {
+    let limits = Limits { pub_queue_total: 2, pub_queue_depth: 1, ..Limits::default() };
+    for (ack, waits, failed) in [(Ack::Wait, 0, 1), (Ack::None, 1, 0)] {
+        let mut bench = Bench::new(Limits { pub_ingress_wait: 1, ..limits.clone() });
+        let who = tenants(&mut bench, 2);
+        for _ in 0..2 {
+            let verdict = bench.publish_as(who[0].1, who[0].2, 100, ack);
+            assert!(matches!(verdict, Verdict::Queued(_)));
+        }
+        assert_eq!(count(&mut bench, who[1], 1), 1);
+        assert_eq!(bench.broker.jobs(), (2, 1));
+        bench.wait(limits.publish_queue_wait_ms);
+        bench.write(|_| 0);
+        let deadline = |notice: &&Notice| matches!(notice, Notice::Failed { why, .. } if why.reason == Reason::Deadline);
+        assert_eq!(bench.notices.iter().filter(deadline).count(), failed);
+        assert_eq!(bench.broker.jobs(), (2, waits));
+    }
+}
+
+#[test]
+fn who_waits_for_much_does_not_hold_up_another_tenant_that_waits_for_little() {
+    let limits = Limits {
+        pub_inflight_bytes: 20 << 20,
+        pub_tenant_inflight_bytes: 20 << 20,
+        ..Limits::default()
+    };
+    let mut bench = Bench::new(limits);
+    let who = tenants(&mut bench, 3);
+    let publish = |bench: &mut Bench, at: usize, bytes: usize| {
+        bench.publish_as(who[at].1, who[at].2, bytes, Ack::Wait)
+    };
+    let other = bench.broker.open(who[0].0).unwrap();
+    for (conn, bytes) in [(other, 4 << 20), (who[0].1, 15 << 20)] {
+        let verdict = bench.publish_as(conn, who[0].2, bytes, Ack::Wait);
+        assert!(matches!(verdict, Verdict::Queued(_)));
+    }
+    for (at, bytes) in [(1, 16 << 20), (2, 4 << 20)] {
+        assert!(matches!(publish(&mut bench, at, bytes), Verdict::Parked(_)));
+    }
+    let _ = bench.broker.step(1);
+    bench.check();
+    assert_eq!(bench.broker.jobs(), (2, 1), "four came free, for the one of four");
+}
+
+#[test]
 fn waiters_are_served_in_order_and_a_fresh_publish_overtakes_none() {
     let limits = Limits { pub_queue_total: 1, pub_queue_depth: 1, ..Limits::default() };
     let mut bench = Bench::new(limits);

@@ -8,6 +8,8 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use proptest::prelude::*;
 
+mod parcels;
+
 const SHARDS: usize = 3;
 /// Records that no log loses here.
 const KEPT: u64 = 1 << 20;
@@ -151,7 +153,9 @@ impl Cluster {
     /// A turn of one shard, parcels left where they are.
     fn settle(&mut self, shard: usize) {
         loop {
-            let progress = self.shards[shard].broker.step(5);
+            let broker = &mut self.shards[shard].broker;
+            broker.advance(broker.now());
+            let progress = broker.step(5);
             self.check(shard);
             self.effects(shard);
             self.send(shard);
@@ -572,10 +576,12 @@ fn a_saturated_shard_returns_no_credit() {
     let credit = |cluster: &Cluster| {
         let Shard { broker, tenant, .. } = &cluster.shards[owner];
         let topic = broker.find_topic(*tenant, TOPICS[0]).unwrap();
-        broker.topics[topic.index].credits[0].batches
+        let credit = &broker.topics[topic.index].credits[0];
+        (credit.batches, credit.bytes)
     };
     let whole = credit(&cluster);
-    for (unfinished, due) in [(0, whole), (3 << 20, whole - 1), (0, whole)] {
+    let less = (whole.0 - 1, whole.1 - crate::memory::cost(100, 1));
+    for (unfinished, due) in [(0, whole), (3 << 20, less), (0, whole)] {
         let Shard { broker, source, .. } = &mut cluster.shards[other];
         broker.reassembly(*source, unfinished).unwrap();
         if unfinished > 0 || due == credit(&cluster) {
@@ -949,6 +955,8 @@ fn whoever_joins_in_the_middle_of_a_loss_learns_of_the_rest() {
     let peer = &cluster.shards[other].peers[late];
     let lost: Vec<u64> = peer.lost.iter().copied().collect();
     assert_eq!((peer.start, peer.received.len(), lost), (Some(4), 1, [5, 6, 7, 8].to_vec()));
+    let books = cluster.shards[other].broker.sub_books(peer.sub).unwrap();
+    assert_eq!(books.dropped, Tally { records: 4, bytes: 400 });
 }
 
 #[test]
