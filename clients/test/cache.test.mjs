@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { appServer, publisher, subscriber } from "../support/peers.mjs";
+import { publisher, subscriber } from "../support/peers.mjs";
 import { startServer } from "../support/server.mjs";
 import { until } from "../support/wait.mjs";
 
@@ -23,7 +23,7 @@ after(async () => {
 
 /** Every event of a channel from its subscription on, in order. */
 function enter(name) {
-  const client = subscriber(server.port, undefined, appServer());
+  const client = subscriber(server.port);
   clients.push(client);
   const seen = [];
   client.subscribe(name).bind_global((event, data) => seen.push([event, data]));
