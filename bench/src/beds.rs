@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sluicegate_core::{
-    Ack, Broker, ConnId, Effect, Limits, Message, OutletId, Pipe, Policy, TenantId, TopicId,
+    Ack, Broker, ConnId, Effect, Keep, Limits, Message, OutletId, Pipe, Policy, TenantId, TopicId,
     Verdict, Wish,
 };
 use std::hint::black_box;
@@ -19,7 +19,8 @@ pub fn frame() -> Bytes {
 
 /// Publishes one record.
 pub fn publish(broker: &mut Broker, (conn, topic): Source, frame: &Bytes, ack: Ack) -> Verdict {
-    let message = Message { frame: frame.clone(), records: 1, ack, except: None };
+    let message =
+        Message { frame: frame.clone(), records: 1, ack, except: None, keep: Keep::Default };
     broker.publish(conn, topic, message)
 }
 

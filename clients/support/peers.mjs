@@ -7,10 +7,20 @@ import { within } from "./wait.mjs";
 
 export const APP = { id: "1001", key: "app-key", secret: "app-secret" };
 
+/** A configuration whose app is `APP`, with more of its keys, and tables of its own behind them. */
+export function appConfig(...more) {
+  const { id, key, secret } = APP;
+  const lines = [`id = "${id}"`, `key = "${key}"`, `secret = "${secret}"`, "client_events = true"];
+  return ["[[app]]", ...lines, ...more, ""].join("\n");
+}
+
 const CONNECT_MS = 20_000;
 
-/** A pusher-js client of the server on `port`. It tries nothing but that server. */
-export function subscriber(port, key = APP.key, authority = undefined) {
+/**
+ * A pusher-js client of the server on `port`. It tries nothing but that server. `authority` signs
+ * for its channels, and `user` is who it is when it signs in: a value, or a function of its own.
+ */
+export function subscriber(port, { key = APP.key, authority, user } = {}) {
   return new PusherJs(key, {
     channelAuthorization: { customHandler: (wish, done) => authorize(wish, done, authority) },
     cluster: "none",
@@ -18,6 +28,7 @@ export function subscriber(port, key = APP.key, authority = undefined) {
     forceTLS: false,
     httpHost: "127.0.0.1",
     httpPort: port,
+    userAuthentication: { customHandler: (wish, done) => authenticate(wish, done, user) },
     wsHost: "127.0.0.1",
     wsPort: port,
   });
@@ -36,6 +47,16 @@ function authorize({ socketId, channelName }, done, authority) {
   try {
     const member = channelName.startsWith("presence-") ? newMember() : undefined;
     done(null, (authority ?? appServer()).authorizeChannel(socketId, channelName, member));
+  } catch (error) {
+    done(error, null);
+  }
+}
+
+/** What it answers to who somebody is. */
+function authenticate({ socketId }, done, user) {
+  try {
+    const who = typeof user === "function" ? user() : user;
+    done(null, appServer().authenticateUser(socketId, who));
   } catch (error) {
     done(error, null);
   }
@@ -62,6 +83,32 @@ export function subscribed(client, name) {
   });
 }
 
+/** The client, once it is signed in and has its own channel. */
+export async function signedIn(client) {
+  client.signin();
+  await within(CONNECT_MS, "the signed-in user's channel", (resolve) => {
+    client.bind_global((event) => {
+      if (event === "pusher:signin_success") resolve();
+    });
+  });
+  await client.user.signinDonePromise;
+  return client;
+}
+
+/** The data of every event of that name, in order, as a list that grows. */
+export function collect(source, event) {
+  const seen = [];
+  source.bind(event, (data) => seen.push(data));
+  return seen;
+}
+
+/** The code and message of every error that a client's connection is told, as a list that grows. */
+export function errors(client) {
+  const seen = [];
+  client.connection.bind("error", (told) => seen.push((told.error ?? told).data ?? {}));
+  return seen;
+}
+
 /** Hands over the name and number of every event of the channel, in order. */
 export function watch(channel, take) {
   channel.bind_global((event, data) => {
@@ -84,11 +131,17 @@ export function publisher(port, { connections = 1, secret = APP.secret } = {}) {
     useTLS: false,
   });
   return {
+    sdk,
     /** Publishes, and reads the answer to its end: only then is the connection free again. */
     async trigger(channel, event, data) {
       const response = await sdk.trigger(channel, event, data);
       await response.text();
       return response.status;
+    },
+    /** What the server answers to a call of the SDK, as a value. */
+    async answer(call) {
+      const response = await call(sdk);
+      return response.json();
     },
     close: () => agent.destroy(),
   };

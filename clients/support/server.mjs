@@ -3,6 +3,9 @@
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { within } from "./wait.mjs";
 
@@ -12,10 +15,19 @@ const END_MS = 15_000;
 // The last lines a server printed, shown when it does not start.
 const KEPT_LINES = 40;
 
-/** Starts the server; `SLUICEGATE_WS` names another program than the release build's. */
-export async function startServer(...extra) {
+/**
+ * Starts the server: on any free port unless one is given, with the development app unless there is
+ * a configuration. `SLUICEGATE_WS` names another program than the release build's.
+ */
+export async function startServer({ port: wanted = 0, config } = {}) {
   const program = process.env.SLUICEGATE_WS ?? BUILT;
-  const child = spawn(program, ["--port", "0", ...extra], { stdio: ["ignore", "pipe", "pipe"] });
+  const folder = mkdtempSync(join(tmpdir(), "server-"));
+  const args = ["--port", String(wanted)];
+  if (config !== undefined) {
+    writeFileSync(join(folder, "ws.toml"), config);
+    args.push("--config", join(folder, "ws.toml"));
+  }
+  const child = spawn(program, args, { stdio: ["ignore", "pipe", "pipe"] });
   const kill = () => child.kill("SIGKILL");
   process.once("exit", kill);
   const lines = [];
@@ -30,7 +42,7 @@ export async function startServer(...extra) {
     };
     child.stdout.on("data", read);
     child.stderr.on("data", read);
-  });
+  }).finally(() => rmSync(folder, { recursive: true }));
   return {
     port,
     base: `http://127.0.0.1:${port}`,
@@ -41,15 +53,17 @@ export async function startServer(...extra) {
       if (response.status !== 200) throw new Error(`/metrics answered ${response.status}`);
       return parseBooks(await response.text());
     },
-    /** Asks it to end, and insists. */
+    /** Asks it to end, and insists. Answers its exit code, `null` when it had to be killed. */
     async stop() {
       process.removeListener("exit", kill);
-      if (child.exitCode !== null || child.signalCode !== null) return;
-      const gone = once(child, "exit");
-      child.kill("SIGTERM");
-      const insist = setTimeout(kill, END_MS);
-      await gone;
-      clearTimeout(insist);
+      if (child.exitCode === null && child.signalCode === null) {
+        const gone = once(child, "exit");
+        child.kill("SIGTERM");
+        const insist = setTimeout(kill, END_MS);
+        await gone;
+        clearTimeout(insist);
+      }
+      return child.exitCode;
     },
   };
 }

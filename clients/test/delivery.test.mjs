@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { APP, publisher, subscribed, subscriber } from "../support/peers.mjs";
+import { APP, collect, publisher, subscribed, subscriber } from "../support/peers.mjs";
 import { startServer } from "../support/server.mjs";
 import { until, within } from "../support/wait.mjs";
 
@@ -22,15 +22,9 @@ after(async () => {
 });
 
 function connect(key) {
-  const client = subscriber(server.port, key);
+  const client = subscriber(server.port, { key });
   clients.push(client);
   return client;
-}
-
-function collect(channel, event) {
-  const seen = [];
-  channel.bind(event, (data) => seen.push(data));
-  return seen;
 }
 
 test("an event reaches every subscriber of its channel and nobody else", TEST, async () => {

@@ -22,7 +22,7 @@ after(async () => {
 });
 
 function connect(authority) {
-  const client = subscriber(server.port, undefined, authority);
+  const client = subscriber(server.port, { authority });
   clients.push(client);
   return client;
 }

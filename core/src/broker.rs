@@ -22,7 +22,7 @@ pub use crate::peers::{Close, Pipe};
 use crate::pool::{Lease, LeaseWish};
 use crate::pressure::{Controller, Sample};
 use crate::rand::Rand;
-use crate::replay::Start;
+use crate::replay::{Keep, Start};
 use crate::schedule::Schedule;
 use crate::shed::{Band, Bands};
 use crate::slab::Slab;
@@ -72,8 +72,10 @@ pub struct Message {
     pub records: u32,
     /// What the publisher asked for.
     pub ack: Ack,
-    /// This outlet is not in the audience (the publisher's own).
-    pub except: Option<OutletId>,
+    /// This outlet of a shard is not in the audience (the publisher's own).
+    pub except: Option<(u32, OutletId)>,
+    /// What its topic keeps of it.
+    pub keep: Keep,
 }
 
 /// What a subscription wants. Zero means the server's limit, which is also the most it gets.
@@ -183,6 +185,8 @@ pub struct Broker {
     retained: Timers<Retained>,
     /// Subscriptions that are catching up and may have room.
     behind: List<Behind>,
+    /// Those that have just begun, and get their first batch before anything is sequenced.
+    begun: List<Behind>,
     /// Of steps too small to be halved, the next one is theirs.
     behind_next: bool,
     peers: Peers,
@@ -195,6 +199,8 @@ pub struct Broker {
     /// The shard's part of the memory budget.
     lease: Lease,
     bands: Bands,
+    /// Some shard of the process is saturated, as the host said last.
+    node_saturated: bool,
     fan: Option<FanOut>,
     /// Outlets at their limit whose transport takes nothing.
     slow: Timers<Slow>,
@@ -244,6 +250,7 @@ impl Broker {
             unused: List::default(),
             retained: Timers::new(Duration::from_millis(limits.retention_ms)),
             behind: List::default(),
+            begun: List::default(),
             behind_next: false,
             peers: Peers::default(),
             memory: Memory::default(),
@@ -255,6 +262,7 @@ impl Broker {
             lease: Lease::new(limits.memory_budget, shards),
             mesh: Mesh::new(shard, shards),
             bands: Bands::new(Duration::from_millis(limits.band_dwell_ms)),
+            node_saturated: false,
             fan: None,
             slow: Timers::new(Duration::from_millis(limits.slow_consumer_after_ms)),
             codel: codel::Settings::new(
@@ -420,6 +428,7 @@ impl Broker {
 
     fn poll_notice(&mut self) -> Option<Notice> {
         if let Some(notice) = self.notices.pop_front() {
+            self.mesh.unheard -= u32::from(matches!(notice, Notice::Joined { .. }));
             return Some(notice);
         }
         let index = self.peers.untold.pop_front(&mut self.peers.conns)?;

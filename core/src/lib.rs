@@ -68,7 +68,7 @@ pub use mesh::Parcel;
 pub use notice::{Gap, Notice};
 pub use pressure::{Factor, Sample};
 pub use rand::Rand;
-pub use replay::Start;
+pub use replay::{Keep, Start};
 pub use shed::Band;
 pub use time::Instant;
 pub use verdict::{Ack, Place, Policy, Reason, Refusal, Retry, Verdict};

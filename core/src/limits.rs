@@ -147,7 +147,8 @@ limits! {
     max_topics "topics" 1, 4_000_000, 100_000;
         "Topics of one tenant; a topic nobody uses makes way for a new one."
     memory_budget "bytes" MIB, 1 << 44, GIB;
-        "What the shard may hold in memory; its bands start at 80 percent of it."
+        "What all shards may hold in memory together; the bands of each start at 80 percent of \
+         what it could have."
     mesh_depth "batches" 1, 1 << 20, 1024;
         "Batches that may wait for one other shard, besides those that `block` credit bounds."
     offer_batches "batches" 1, 1024, 16;

@@ -13,7 +13,7 @@
 
 use crate::id::{OutletId, SubId, Ticket};
 use crate::lag::Load;
-use crate::replay::Start;
+use crate::replay::{Keep, Past, Spot, Start};
 use crate::time::Instant;
 use crate::verdict::Refusal;
 use alloc::collections::VecDeque;
@@ -109,12 +109,14 @@ pub(crate) struct Place {
     pub(crate) wanted: u64,
     pub(crate) from: u64,
     pub(crate) offset: u64,
+    /// Over, when what was not kept is a loss from the start on.
+    pub(crate) past: Past,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
-    /// To the owner: a publish. The answer is `Done`.
-    Forward(Carried, Ticket),
+    /// To the owner: a publish, and what is kept of it. The answer is `Done`.
+    Forward(Carried, Ticket, Keep),
     /// From the owner: what became of a publish, and the credit back.
     Done(Ticket, Result<u64, Refusal>),
     /// To the owner: this shard wants the topic's batches, `block` or not; or no longer.
@@ -131,8 +133,8 @@ pub(crate) enum Body {
     Fetch(Fetch),
     /// From the owner: where a subscription starts.
     Place(SubId, Place),
-    /// From the owner, for one subscription: a batch as in `Batch`.
-    Past(SubId, Carried, u64, u64),
+    /// From the owner, for one subscription: a batch, and where it is.
+    Past(SubId, Carried, Spot),
     /// From the owner: these were all, and where the topic is; true when nothing came after them.
     Fetched(SubId, Head, bool),
 }
@@ -155,7 +157,7 @@ impl Parcel {
     /// What it costs in memory.
     pub(crate) fn cost(&self) -> u64 {
         match &self.body {
-            Body::Forward(carried, _) | Body::Batch(carried, ..) | Body::Past(_, carried, ..) => {
+            Body::Forward(carried, ..) | Body::Batch(carried, ..) | Body::Past(_, carried, _) => {
                 PARCEL + crate::memory::cost(carried.frame.len() as u64, carried.records)
             }
             _ => PARCEL,

@@ -84,7 +84,8 @@ pub struct Gap {
     pub first: u64,
     /// Sequence number of the last lost record.
     pub last: u64,
-    /// How many records in `first..=last` were lost; fewer than the span when runs were merged.
+    /// How many records in `first..=last` were lost; fewer than the span when runs were merged, or
+    /// when some were never kept and are from before the subscription began.
     pub records: u64,
     /// Where the first of them was lost.
     pub place: Place,

@@ -6,6 +6,7 @@ use crate::lag::{Gaps, Load};
 use crate::ledger::SubBooks;
 use crate::list::{Link, List, node};
 use crate::notice::Gap;
+use crate::replay::Past;
 use crate::ring::{Ring, Slot};
 use crate::slab::{NONE, Slab};
 use crate::time::Instant;
@@ -107,15 +108,13 @@ pub(crate) struct Sub {
     /// The bytes of its topic before that one; kept while it is behind, and where another shard
     /// said where it starts.
     pub(crate) passed: u64,
-    /// Where it is in the topic's audience.
+    /// Where it is in the topic's audience. While it is behind: its past among all, if it has one.
     pub(crate) place: u32,
     pub(crate) policy: Policy,
     pub(crate) stage: Stage,
     pub(crate) unplaced: Unplaced,
-    /// In its outlet's list of stalled ones.
-    pub(crate) stalled: bool,
-    /// It asked the owner of its topic for batches, and the answer is not complete.
-    pub(crate) asked: bool,
+    /// While it is behind.
+    pub(crate) line: Line,
     /// Counted in its topic's `holding`.
     pub(crate) holds: bool,
     pub(crate) waiting: Load,
@@ -142,6 +141,19 @@ pub(crate) enum Unplaced {
     Last,
     /// `start` is a number of the topic's life with the epoch in `passed`.
     At,
+}
+
+/// Where a subscription that is catching up waits for its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// In none: it asked the owner of its topic for batches, and the answer is not complete.
+    Asked,
+    /// With those that have just begun.
+    Begun,
+    /// With those that may have room.
+    Ready,
+    /// With those of its outlet that have none.
+    Stalled,
 }
 
 /// A subscription's life.
@@ -311,8 +323,7 @@ impl Sub {
             policy,
             stage: Stage::Live,
             unplaced: Unplaced::No,
-            stalled: false,
-            asked: false,
+            line: Line::Ready,
             holds: false,
             waiting: Load::default(),
             taken: Load::default(),
@@ -375,9 +386,18 @@ pub(crate) struct Peers {
     pub(crate) subs: Slab<Sub>,
     /// Connections with shed records they were not told of.
     pub(crate) untold: List<Untold>,
+    /// What subscriptions that are behind have still to get from before they began.
+    pub(crate) pasts: Slab<Past>,
 }
 
 impl Peers {
+    /// What a subscription has still to get from before it began, if there is anything.
+    pub(crate) fn past_of(&self, index: u32) -> Option<&Past> {
+        let sub = &self.subs[index];
+        let has_one = sub.stage == Stage::Behind && sub.place != NONE;
+        has_one.then(|| &self.pasts[sub.place])
+    }
+
     pub(crate) fn conn(&self, id: ConnId) -> Result<&Conn, Refusal> {
         self.conns.get(id.index, id.generation).ok_or(Refusal::GONE)
     }

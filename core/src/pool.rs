@@ -22,6 +22,16 @@ impl Pool {
         Self { free: budget - floor(budget, shards) * shards as u64 }
     }
 
+    /// The pool in which so many bytes are free: what a host that keeps them in an atomic has read.
+    pub const fn with_free(free: u64) -> Self {
+        Self { free }
+    }
+
+    /// What is free, to be kept for [`with_free`](Self::with_free).
+    pub const fn free(&self) -> u64 {
+        self.free
+    }
+
     /// Lends up to `bytes`, in whole chunks. Returns how many. Cost: O(1).
     pub const fn borrow(&mut self, bytes: u64) -> u64 {
         let most = if bytes < self.free { bytes } else { self.free };

@@ -18,6 +18,7 @@ use crate::ledger::Tally;
 use crate::limits::Limits;
 use crate::list::{Link, List, node};
 use crate::peers::OfSource;
+use crate::replay::Keep;
 use crate::slab::Slab;
 use crate::time::Instant;
 use crate::timer::{Timed, Timers};
@@ -30,12 +31,7 @@ pub(crate) enum Origin {
     /// A publish that was admitted here.
     Here,
     /// A publish that another shard admitted, to a topic that this one owns.
-    Forwarded {
-        shard: u32,
-        flight: Ticket,
-        /// The publisher's own outlet, and its shard.
-        except: Option<(u32, OutletId)>,
-    },
+    Forwarded { shard: u32, flight: Ticket },
     /// A batch that the owner of its topic sequenced; `plain` when no credit bounds it.
     Batch { plain: bool },
 }
@@ -57,7 +53,10 @@ pub(crate) struct Job {
     pub(crate) message: u32,
     pub(crate) tally: Tally,
     pub(crate) ack: Ack,
-    pub(crate) except: Option<OutletId>,
+    /// The publisher's own outlet, and its shard.
+    pub(crate) except: Option<(u32, OutletId)>,
+    /// What its topic keeps of it.
+    pub(crate) keep: Keep,
     /// Invariant: of a job of this shard, none exactly while it is parked.
     pub(crate) permit: Option<Permit>,
     pub(crate) origin: Origin,
@@ -78,6 +77,7 @@ impl Job {
             tally,
             ack,
             except: None,
+            keep: Keep::No,
             permit: None,
             origin: Origin::Here,
             link: Link::default(),

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use sluicegate_core::{
-    Ack, Broker, ConnId, Effect, Limits, Message, OutletId, Pipe, Policy, TopicId, Verdict, Wish,
+    Ack, Broker, ConnId, Effect, Keep, Limits, Message, OutletId, Pipe, Policy, TopicId, Verdict,
+    Wish,
 };
 
 const AUDIENCE: u32 = 1_000;
@@ -36,7 +37,8 @@ impl Bed {
     fn burst(&mut self, frame: &Bytes, room: u64) {
         for _ in 0..4 {
             let frame = frame.clone();
-            let message = Message { frame, records: 1, ack: Ack::None, except: None };
+            let message =
+                Message { frame, records: 1, ack: Ack::None, except: None, keep: Keep::Default };
             let verdict = self.broker.publish(self.source, self.topic, message);
             assert!(matches!(verdict, Verdict::Queued(_)));
         }

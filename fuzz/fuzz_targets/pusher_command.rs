@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sluicegate_wire::pusher::{self, Command};
+use sluicegate_wire::pusher::{self, Command, MAX_WATCHLIST};
 
 fuzz_target!(|text: &str| {
     match pusher::command(text) {
@@ -15,6 +15,15 @@ fuzz_target!(|text: &str| {
             let _ = (pusher::check_channel(&channel, 164), pusher::server_to_user(&channel));
             let confirmed = pusher::subscription_succeeded(&channel);
             assert!(matches!(pusher::command(&confirmed), Ok(Command::Other { .. })));
+        }
+        Ok(Command::Signin { user_data, .. }) => {
+            if let Ok(user) = pusher::signed_in(&user_data) {
+                assert!(pusher::is_user_id(&user.id) && user.watchlist.len() <= MAX_WATCHLIST);
+                let channel = pusher::server_to_user_channel(&user.id);
+                assert_eq!(pusher::server_to_user(&channel), Some(&*user.id));
+            }
+            let success = pusher::signin_success(&user_data);
+            assert!(matches!(pusher::command(&success), Ok(Command::Other { .. })));
         }
         Ok(_) => {}
         Err(malformed) => {

@@ -1,8 +1,8 @@
-//! Any bytes are a trigger within its limits or a bad body; any text can be signed.
+//! Any bytes are a trigger or a batch within its limits, or a bad body; any text can be signed.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sluicegate_wire::rest::{self, MAX_CHANNELS, MAX_DATA};
+use sluicegate_wire::rest::{self, MAX_BATCH, MAX_CHANNELS, MAX_DATA};
 
 fuzz_target!(|bytes: &[u8]| {
     match rest::trigger(bytes) {
@@ -15,6 +15,10 @@ fuzz_target!(|bytes: &[u8]| {
             assert!(matches!(bad.status(), 400 | 413));
             assert!(!bad.to_string().is_empty());
         }
+    }
+    match rest::batch(bytes) {
+        Ok(events) => assert!((1..=MAX_BATCH).contains(&events.len())),
+        Err(bad) => assert!(matches!(bad.status(), 400 | 413) && !bad.to_string().is_empty()),
     }
     if let Ok(query) = core::str::from_utf8(bytes) {
         let text = rest::string_to_sign("GET", "/", query);

@@ -23,10 +23,15 @@ impl Clock {
     }
 
     /// Seconds since the start of 1970, UTC; 0 on a machine whose calendar is before it.
-    #[expect(clippy::disallowed_methods, reason = "the one place where time enters")]
     pub fn unix_seconds(&self) -> u64 {
+        self.unix_millis() / 1_000
+    }
+
+    /// The same in milliseconds.
+    #[expect(clippy::disallowed_methods, reason = "the one place where time enters")]
+    pub fn unix_millis(&self) -> u64 {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        now.map_or(0, |since| since.as_secs())
+        now.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 }
 

@@ -1,9 +1,13 @@
 //! What every production shell needs from the operating system: time, memory pressure, a memory
-//! budget, and the books as text for a metrics collector.
+//! budget, ways between its threads, and the books as text for a metrics collector.
 
 pub mod budget;
 pub mod clock;
+pub mod cpu;
+pub mod mesh;
 pub mod metrics;
+pub mod node;
+pub mod pool;
 pub mod psi;
 
 mod cgroup;

@@ -1,7 +1,8 @@
 //! The books as OpenMetrics text.
 //!
 //! Nothing here counts: every number is read from the broker's books and looks at the moment of
-//! the scrape. Cost of a scrape: O(cells of the books + tenants), whatever is connected.
+//! the scrape. With several shards each reads its own, and the sum is shown.
+//! Cost of a scrape: O(cells of the books + tenants) per shard, whatever is connected.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
@@ -21,7 +22,7 @@ pub const MAX_TENANT_LABELS: usize = 100;
 pub const OTHERS: &str = "others";
 
 /// Numbers that only the shell knows.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Process {
     /// Open sockets.
     pub sockets: u64,
@@ -35,35 +36,36 @@ pub struct Process {
     pub turns: u64,
 }
 
-/// The text of a scrape; it ends with `# EOF`. `tenants` are named by the shell, those that shall
-/// have a label of their own first.
+/// The text of a scrape of a process with one shard; see [`Numbers`].
 pub fn exposition(broker: &Broker, tenants: &[(&str, TenantId)], process: Process) -> String {
-    let mut registry = Registry::with_prefix("sluicegate");
-    registry.register_collector(Box::new(Page::read(broker, tenants, process)));
-    let mut out = String::new();
-    text::encode(&mut out, &registry).expect("a string takes any text");
-    out
+    Numbers::read(broker, tenants, process).text()
 }
 
-/// Everything of one scrape.
-#[derive(Debug)]
-struct Page {
-    shard: Books,
+/// What is shown of one shard, or of several: counts and levels are summed up, of marks that the
+/// shards have in common the worst is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    books: Books,
     tenants: Vec<(String, Totals)>,
     band: Band,
     gauges: [Gauge; GAUGES],
-    factor: f64,
+    /// What all shards may hold together: each knows the same.
+    budget: u64,
+    /// The pressure factor, in thousandths.
+    factor: u32,
     process: Process,
+    /// Open sockets of each event loop: number and count.
+    loops: Vec<(u32, u64)>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gauge {
     name: &'static str,
     help: &'static str,
     value: u64,
 }
 
-const GAUGES: usize = 7;
+const GAUGES: usize = 6;
 
 /// One tally per column, tables summed up.
 type Totals = [(&'static str, Tally); 16];
@@ -71,8 +73,10 @@ type Totals = [(&'static str, Tally); 16];
 /// Columns that also fall: gauges.
 const LEVELS: [&str; 3] = ["waiting", "queued", "lag"];
 
-impl Page {
-    fn read(broker: &Broker, tenants: &[(&str, TenantId)], process: Process) -> Self {
+impl Numbers {
+    /// Reads one shard. `tenants` are named by the shell, those that shall have a label of their
+    /// own first. Cost: O(cells of the books + tenants).
+    pub fn read(broker: &Broker, tenants: &[(&str, TenantId)], process: Process) -> Self {
         let books = |tenant| broker.tenant_books(tenant).map(Books::columns);
         let (named, rest) = tenants.split_at(tenants.len().min(MAX_TENANT_LABELS));
         let mut pages: Vec<(String, Totals)> = named
@@ -81,20 +85,58 @@ impl Page {
             .collect();
         let others =
             rest.iter().filter_map(|(_, tenant)| books(*tenant)).reduce(|mut sum, page| {
-                for (total, part) in sum.iter_mut().zip(page) {
-                    total.1 += part.1;
-                }
+                add_totals(&mut sum, &page);
                 sum
             });
         pages.extend(others.map(|page| (OTHERS.to_owned(), page)));
         Self {
-            shard: broker.ledger().clone(),
+            books: broker.ledger().clone(),
             tenants: pages,
             band: broker.band(),
             gauges: gauges(broker, process),
-            factor: f64::from(broker.factor().thousandths()) / 1000.0,
+            budget: broker.limits().memory_budget,
+            factor: broker.factor().thousandths(),
             process,
+            loops: vec![(broker.number(), process.sockets)],
         }
+    }
+
+    /// Adds what another shard of the same process has read. Shards name the same tenants in the
+    /// same order.
+    pub fn add(&mut self, other: &Self) {
+        self.books += &other.books;
+        for ((_, sum), (_, part)) in self.tenants.iter_mut().zip(&other.tenants) {
+            add_totals(sum, part);
+        }
+        self.band = self.band.max(other.band);
+        for (sum, part) in self.gauges.iter_mut().zip(&other.gauges) {
+            sum.value += part.value;
+        }
+        self.factor = self.factor.min(other.factor);
+        let Process { sockets, refused_sockets, refused_calls, accept_stalls, turns } =
+            other.process;
+        self.process.sockets += sockets;
+        self.process.refused_sockets += refused_sockets;
+        self.process.refused_calls += refused_calls;
+        self.process.accept_stalls += accept_stalls;
+        self.process.turns += turns;
+        self.loops.extend(&other.loops);
+        self.loops.sort_unstable();
+    }
+
+    /// The text of a scrape; it ends with `# EOF`.
+    pub fn text(self) -> String {
+        let mut registry = Registry::with_prefix("sluicegate");
+        registry.register_collector(Box::new(Page(self)));
+        let mut out = String::new();
+        text::encode(&mut out, &registry).expect("a string takes any text");
+        out
+    }
+}
+
+fn add_totals(sum: &mut Totals, page: &Totals) {
+    for (total, part) in sum.iter_mut().zip(page) {
+        total.1 += part.1;
     }
 }
 
@@ -121,11 +163,6 @@ fn gauges(broker: &Broker, process: Process) -> [Gauge; GAUGES] {
             u64::from(jobs) + u64::from(parked),
         ),
         gauge(
-            "memory_budget_bytes",
-            "Set at start: what the shard may hold while the pressure factor is 1",
-            broker.limits().memory_budget,
-        ),
-        gauge(
             "memory_held_bytes",
             "Moves with all that the core holds: messages once, queue slots, tables",
             broker.held(),
@@ -143,6 +180,10 @@ fn gauges(broker: &Broker, process: Process) -> [Gauge; GAUGES] {
     ]
 }
 
+/// Everything of one scrape.
+#[derive(Debug)]
+struct Page(Numbers);
+
 impl Collector for Page {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let out = &mut encoder;
@@ -153,40 +194,44 @@ impl Collector for Page {
             self.tenant_totals(out, kind, "bytes", |tally| tally.bytes)?;
         }
         self.levels(out)?;
-        for Gauge { name, help, value } in &self.gauges {
+        for Gauge { name, help, value } in &self.0.gauges {
             out.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(value)?;
         }
+        self.loops(out)?;
+        let help = "Set at start: what all shards may hold together while the pressure factor is 1";
+        out.encode_descriptor("memory_budget_bytes", help, None, MetricType::Gauge)?
+            .encode_gauge(&self.0.budget)?;
         let help = "Moves with each reading of the kernel's memory pressure: the part of the \
                     memory budget in force";
         out.encode_descriptor("memory_factor", help, None, MetricType::Gauge)?
-            .encode_gauge(&self.factor)?;
+            .encode_gauge(&(f64::from(self.0.factor) / 1000.0))?;
         let help = "1 for the memory band in force, else 0; moves when what is held crosses a mark";
         let mut bands = out.encode_descriptor("band", help, None, MetricType::Gauge)?;
         for band in Band::ALL {
-            let on = u64::from(band == self.band);
+            let on = u64::from(band == self.0.band);
             bands.encode_family(&[("band", band.name())])?.encode_gauge(&on)?;
         }
         for (name, help, value) in [
             (
                 "accept_stalls",
                 "Moves when accepting stops because the process is out of file descriptors",
-                self.process.accept_stalls,
+                self.0.process.accept_stalls,
             ),
             (
                 "refused_calls",
                 "Moves when a call of the publishing API is answered 503 before anything of it was \
                  checked: its records are in no column of the books",
-                self.process.refused_calls,
+                self.0.process.refused_calls,
             ),
             (
                 "refused_sockets",
                 "Moves when a new socket is closed at once because `max_connections` is reached",
-                self.process.refused_sockets,
+                self.0.process.refused_sockets,
             ),
             (
                 "turns",
                 "Moves with each pass of the event loop: about once per second in silence",
-                self.process.turns,
+                self.0.process.turns,
             ),
         ] {
             out.encode_descriptor(name, help, None, MetricType::Counter)?
@@ -236,7 +281,7 @@ impl Page {
             let mut cell = cells.encode_family(&labels)?;
             cell.encode_counter(&of(tally), NO_EXEMPLAR)
         };
-        let books = &self.shard;
+        let books = &self.0.books;
         for (column, tally) in [
             ("offered", books.offered),
             ("admitted", books.admitted),
@@ -287,7 +332,7 @@ impl Page {
             (format!("tenant_level_{unit}"), "Moves with the levels in the books of one tenant")
         };
         let mut family = out.encode_descriptor(&name, help, None, kind)?;
-        for (tenant, page) in &self.tenants {
+        for (tenant, page) in &self.0.tenants {
             for (column, tally) in
                 page.iter().filter(|(column, _)| LEVELS.contains(column) != grows)
             {
@@ -303,9 +348,19 @@ impl Page {
         Ok(())
     }
 
+    /// How the sockets are spread over the event loops.
+    fn loops(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Moves when an event loop accepts or closes a socket; `sockets` is their sum";
+        let mut family = out.encode_descriptor("loop_sockets", help, None, MetricType::Gauge)?;
+        for (number, sockets) in &self.0.loops {
+            family.encode_family(&[("loop", *number)])?.encode_gauge(sockets)?;
+        }
+        Ok(())
+    }
+
     /// The columns that also fall.
     fn levels(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let books = &self.shard;
+        let books = &self.0.books;
         let columns = [
             ("lag", "reach a subscription, falls when they end", books.lag),
             ("queued", "are admitted, falls when they are sequenced or evicted", books.queued),
@@ -327,7 +382,7 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use sluicegate_core::{
-        Ack, Effect, Instant, Lane, Limits, Message, Pipe, Policy, Verdict, Wish,
+        Ack, Effect, Instant, Keep, Lane, Limits, Message, Pipe, Policy, Verdict, Wish,
     };
 
     fn message(frame: &'static str) -> Message {
@@ -336,6 +391,7 @@ mod tests {
             records: 1,
             ack: Ack::None,
             except: None,
+            keep: Keep::Default,
         }
     }
 
@@ -401,6 +457,7 @@ mod tests {
             "sluicegate_connections 1",
             "sluicegate_subscriptions 1",
             "sluicegate_sockets 1",
+            "sluicegate_loop_sockets{loop=\"0\"} 1",
             "sluicegate_accept_stalls_total 2",
             "sluicegate_refused_calls_total 5",
             "sluicegate_refused_sockets_total 3",
@@ -410,6 +467,57 @@ mod tests {
         }
         let held = format!("sluicegate_memory_held_bytes {}", broker.held());
         assert!(lines.contains(&held.as_str()), "{held}");
+    }
+
+    #[test]
+    fn several_shards_are_summed_up_and_what_they_share_is_not() {
+        let limits = Limits { shards: 2, ..Limits::default() };
+        let mut second = Broker::shard(limits.clone(), 1, 1);
+        let other = second.tenant(1).unwrap();
+        second.pressure(sluicegate_core::Sample::parse(
+            "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n\
+             full avg10=90.00 avg60=0.00 avg300=0.00 total=0\n",
+        ));
+        let conn = second.open(other).unwrap();
+        let topic = second.topic(other, "news").unwrap();
+        let refused = Message { records: 0, ..message("xyz") };
+        assert!(matches!(second.publish(conn, topic, refused), Verdict::Shed(_)));
+        let (first, tenant) = broker();
+        let process = Process {
+            sockets: 2,
+            refused_sockets: 1,
+            refused_calls: 1,
+            accept_stalls: 1,
+            turns: 3,
+        };
+        let mut sum = Numbers::read(&second, &[("1001", other)], process);
+        sum.add(&Numbers::read(&first, &[("1001", tenant)], process));
+        let text = sum.text();
+        let budget = format!("sluicegate_memory_budget_bytes {}", limits.memory_budget);
+        let factor = f64::from(second.factor().thousandths()) / 1000.0;
+        assert!(factor < 1.0);
+        let factor = format!("sluicegate_memory_factor {factor}");
+        let held = format!("sluicegate_memory_held_bytes {}", first.held() + second.held());
+        let lines = lines(&text);
+        for line in [
+            "sluicegate_records_total{column=\"offered\"} 3",
+            "sluicegate_bytes_total{column=\"delivered\"} 3",
+            "sluicegate_bytes_total{column=\"shed\",place=\"admission\",reason=\"oversize\"} 5",
+            "sluicegate_tenant_bytes_total{tenant=\"1001\",column=\"shed\"} 5",
+            "sluicegate_connections 2",
+            "sluicegate_sockets 4",
+            "sluicegate_loop_sockets{loop=\"0\"} 2",
+            "sluicegate_loop_sockets{loop=\"1\"} 2",
+            "sluicegate_accept_stalls_total 2",
+            "sluicegate_refused_calls_total 2",
+            "sluicegate_refused_sockets_total 2",
+            "sluicegate_turns_total 6",
+            &budget,
+            &factor,
+            &held,
+        ] {
+            assert!(lines.contains(&line), "{line} is missing in\n{text}");
+        }
     }
 
     #[test]

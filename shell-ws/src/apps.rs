@@ -1,9 +1,12 @@
 //! Apps: who may connect and who may publish.
 
+use crate::hooks::Webhook;
 use serde::Deserialize;
 use sluicegate_core::TenantId;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A text that is never printed.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
@@ -41,13 +44,74 @@ pub struct App {
     /// For people.
     #[serde(default)]
     pub name: String,
+    /// Whether it is served at all.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// Its share of the server when that is overloaded, against the other apps': 1 to 1000.
+    #[serde(default = "one")]
+    pub weight: u32,
+    /// The most connections of clients at a time, over all event loops; 0 for any number.
+    #[serde(default)]
+    pub max_connections: u64,
     /// Whether subscribers of private channels may send each other events. Off unless asked for:
     /// what they send, no server of yours has seen.
     #[serde(default)]
     pub client_events: bool,
+    /// Whether subscribers are told how many subscriptions their channel has.
+    #[serde(default)]
+    pub subscription_counts: bool,
+    /// Whether a connection that neither signs in nor joins a private or presence channel is
+    /// closed after ten seconds.
+    #[serde(default)]
+    pub authorized_only: bool,
+    /// Whom to tell what happens.
+    #[serde(default, rename = "webhook")]
+    pub webhooks: Vec<Webhook>,
+    /// Connections of clients at present. Clones count together.
+    #[serde(skip)]
+    pub live: Live,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+const fn one() -> u32 {
+    1
+}
+
+/// How many connections an app has, counted by all event loops together.
+#[derive(Clone, Debug, Default)]
+pub struct Live(Arc<AtomicU64>);
+
+/// Which app is meant does not depend on how many are there.
+impl PartialEq for Live {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Live {}
+
+/// One connection of an app, until it is dropped.
+#[derive(Debug)]
+pub struct Seat(Live);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl App {
+    /// A place for one more connection; none when the app has as many as it may.
+    pub fn seat(&self) -> Option<Seat> {
+        let before = self.live.0.fetch_add(1, Ordering::Relaxed);
+        // Taken back when it is dropped here.
+        let seat = Seat(self.live.clone());
+        (self.max_connections == 0 || before < self.max_connections).then_some(seat)
+    }
+
     /// The app of a server without configuration.
     pub fn development() -> Self {
         Self {
@@ -55,7 +119,14 @@ impl App {
             key: "app-key".to_owned(),
             secret: Secret::new("app-secret".to_owned()),
             name: "development".to_owned(),
+            enabled: true,
+            weight: 1,
+            max_connections: 0,
             client_events: true,
+            subscription_counts: false,
+            authorized_only: false,
+            webhooks: Vec::new(),
+            live: Live::default(),
         }
     }
 }
@@ -94,6 +165,13 @@ impl Apps {
         self.by_tenant.get(&tenant.to_bits()).map(|index| self.at(*index).0)
     }
 
+    /// An app's place in the configuration, when somebody is told what happens in it.
+    /// Cost: O(log apps).
+    pub fn told(&self, tenant: TenantId) -> Option<usize> {
+        let index = *self.by_tenant.get(&tenant.to_bits())?;
+        (!self.list[index].0.webhooks.is_empty()).then_some(index)
+    }
+
     fn at(&self, index: usize) -> (&App, TenantId) {
         let (app, tenant) = &self.list[index];
         (app, *tenant)
@@ -114,6 +192,18 @@ mod tests {
         let app = App::development();
         assert!(!format!("{app:?}").contains("app-secret"));
         assert_eq!(app.secret.reveal(), "app-secret");
+    }
+
+    #[test]
+    fn an_app_has_as_many_connections_as_it_may_over_all_clones() {
+        let app = App { max_connections: 2, ..App::development() };
+        let other = app.clone();
+        let seats = [app.seat(), other.seat()];
+        assert!(seats.iter().all(Option::is_some));
+        assert!(app.seat().is_none() && other.seat().is_none());
+        drop(seats);
+        assert!((0..50).all(|_| app.seat().is_some()));
+        assert!(App { max_connections: 0, ..app }.seat().is_some());
     }
 
     #[test]

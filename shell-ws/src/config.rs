@@ -12,12 +12,17 @@
 //! ```
 
 mod explain;
+pub mod settings;
+pub mod translate;
 
 use crate::apps::App;
+use crate::hooks::{MAX_BATCH, Webhook};
+use crate::tls;
 use crate::worker::Timing;
 use anyhow::{Context, Result, bail, ensure};
 use explain::{bad_limit, bad_toml, bad_value};
 use serde::Deserialize;
+use settings::{NUMBERS, Number, Settings, TEXTS};
 use sluicegate_core::Limits;
 use sluicegate_core::limits::KEYS;
 use sluicegate_host::budget;
@@ -32,28 +37,70 @@ const EXPECTED_CONNECTIONS: u64 = 50_000;
 /// The most apps of one server.
 const MAX_APPS: usize = 9_000;
 
-/// The command line.
+/// The most event loops: a shard of the core each.
+const MAX_WORKERS: u64 = sluicegate_host::node::MAX_SHARDS as u64;
+
+/// The most that one app may weigh against another.
+const MAX_WEIGHT: u32 = 1_000;
+
+/// The most endpoints of one app.
+const MAX_WEBHOOKS: usize = 10;
+
+/// The command line. What it does not say, the environment may, as `SLUICEGATE_WS_` and the
+/// key in capitals; what that does not say, the file.
 #[derive(Debug, clap::Parser)]
 #[command(name = "sluicegate-ws", version, about = "A drop-in Pusher Channels server")]
 pub struct Flags {
-    /// Address to listen on
-    #[arg(long, value_name = "IP", default_value = "127.0.0.1", value_parser = ip)]
-    pub bind: IpAddr,
-    /// Port to listen on; 0 takes any free one and says which
-    #[arg(long, value_name = "NUMBER", default_value_t = 6001)]
-    pub port: u16,
-    /// Event loops
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    pub workers: u32,
-    /// Apps and limits, as TOML; without it there is one development app
-    #[arg(long, value_name = "FILE")]
+    /// Address to listen on [default: 127.0.0.1]
+    #[arg(long, value_name = "IP", value_parser = ip)]
+    pub bind: Option<IpAddr>,
+    /// Port to listen on; 0 takes any free one and says which [default: 6001]
+    #[arg(long, value_name = "NUMBER")]
+    pub port: Option<u16>,
+    /// Event loops, 1 to 64: no more than there are processors to run them [default: 1]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        value_parser = clap::value_parser!(u64).range(1..=MAX_WORKERS)
+    )]
+    pub workers: Option<u64>,
+    /// Apps, server and limits as TOML, or apps alone as JSON; without it there is one development
+    /// app
+    #[arg(long, value_name = "FILE", env = "SLUICEGATE_WS_CONFIG")]
     pub config: Option<PathBuf>,
+    /// Any key of [server] or [limits], as `config print` lists them; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
     /// Print start-up lines, log and errors as JSON, one object per line
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub json: bool,
-    /// Print the configuration in force, with secrets left out, and end
-    #[arg(long)]
-    pub print_config: bool,
+    /// What to do instead of serving
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What the program does besides serving.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Shows or translates configurations
+    Config {
+        /// Which
+        #[command(subcommand)]
+        what: ConfigCommand,
+    },
+}
+
+/// What is done with configurations.
+#[derive(Debug, clap::Subcommand)]
+pub enum ConfigCommand {
+    /// Prints the configuration in force as a file, with secrets left out
+    Print,
+    /// Translates the environment of soketi (SOKETI_*) or Pylon (PYLON_*) into a file
+    FromSoketi {
+        /// Read the variables from this file (KEY=VALUE lines) and not from the environment
+        #[arg(long, value_name = "FILE")]
+        env_file: Option<PathBuf>,
+    },
 }
 
 fn ip(text: &str) -> Result<IpAddr, &'static str> {
@@ -71,8 +118,12 @@ pub struct Config {
     pub is_development: bool,
     /// The core's numbers; they have passed their check.
     pub limits: Limits,
+    /// What the server is told about itself.
+    pub settings: Settings,
     /// The protocol's deadlines.
     pub timing: Timing,
+    /// The certificate, where connections are made under TLS.
+    pub tls: Option<tls::Files>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -80,97 +131,248 @@ pub struct Config {
 struct File {
     #[serde(default)]
     app: Vec<App>,
+    tls: Option<tls::Files>,
+    #[serde(default)]
+    server: BTreeMap<String, toml::Value>,
     #[serde(default)]
     limits: BTreeMap<String, toml::Value>,
 }
 
-impl Config {
-    /// Reads the flags and the file they name.
-    pub fn load(flags: &Flags) -> Result<Self> {
-        ensure!(
-            flags.workers == 1,
-            "--workers {}: must be 1, more event loops are not supported yet; leave --workers out, \
-             or start several servers on ports of their own",
-            flags.workers
-        );
-        let address = SocketAddr::new(flags.bind, flags.port);
-        match &flags.config {
-            Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(|error| {
-                    let path = path.display();
-                    anyhow::anyhow!(
-                        "--config {path}: cannot be read ({error}): name a file in TOML, such as \
-                         --print-config writes"
-                    )
-                })?;
-                Self::parse(address, &text, path)
-            }
-            None => Self::development(address),
+/// What is known so far, from the file to the flags.
+#[derive(Debug, Default)]
+struct Draft {
+    apps: Vec<App>,
+    settings: Settings,
+    tls: Option<tls::Files>,
+    limits: Limits,
+    /// Keys that somebody has said.
+    given: BTreeSet<String>,
+}
+
+impl Draft {
+    fn read(&mut self, path: &Path, text: &str) -> Result<()> {
+        let name = path.display();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            self.apps = translate::json_apps(text).with_context(|| format!("{name}"))?;
+            return Ok(());
         }
+        let file: File = toml::from_str(text).map_err(|error| bad_toml(path, text, &error))?;
+        (self.apps, self.tls) = (file.app, file.tls);
+        for (section, keys) in [("server", file.server), ("limits", file.limits)] {
+            let wrong = || format!("{name}: [{section}]");
+            for (key, value) in keys {
+                self.put_toml(section, &key, &value).with_context(wrong)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put_toml(&mut self, section: &str, key: &str, value: &toml::Value) -> Result<()> {
+        let is_text = TEXTS.iter().any(|(name, _)| *name == key);
+        let is_server = is_text || NUMBERS.iter().any(|number| number.name == key);
+        ensure!(
+            is_server == (section == "server") || unknown(key),
+            "`{key}` belongs below [{}]",
+            if is_server { "server" } else { "limits" }
+        );
+        if section == "server" && unknown(key) {
+            bail!("`{key}` is not known; did you mean `{}`?", explain::nearest_setting(key));
+        }
+        match (value.as_str(), value.as_integer()) {
+            (Some(text), _) if is_text => self.settings.put_text(key, text)?,
+            (_, Some(number)) if !is_text => match u64::try_from(number) {
+                Ok(number) => self.put_number(key, number)?,
+                Err(_) => bail!("{}", bad_value(key, value)),
+            },
+            _ if is_text => bail!("`{key}` is {value}, but must be text in double quotes"),
+            _ => bail!("{}", bad_value(key, value)),
+        }
+        self.given.insert(key.to_owned());
+        Ok(())
+    }
+
+    fn put_number(&mut self, key: &str, value: u64) -> Result<()> {
+        match NUMBERS.iter().find(|number| number.name == key) {
+            Some(number) => number.put(&mut self.settings, value),
+            None => self.limits.set(key, value).map_err(|error| bad_limit(&error)),
+        }
+    }
+
+    /// What the environment or a flag says.
+    fn put_text(&mut self, key: &str, value: &str) -> Result<()> {
+        if TEXTS.iter().any(|(name, _)| *name == key) {
+            self.settings.put_text(key, value)?;
+        } else if unknown(key) {
+            bail!("`{key}` is not known; did you mean `{}`?", explain::nearest_setting(key));
+        } else {
+            let number = value.trim().replace('_', "").parse();
+            let number = number.map_err(|_| {
+                anyhow::anyhow!("{}", bad_value(key, &toml::Value::String(value.to_owned())))
+            })?;
+            self.put_number(key, number)?;
+        }
+        self.given.insert(key.to_owned());
+        Ok(())
+    }
+
+    /// The environment: every variable of ours must be a key.
+    fn hear(&mut self, environment: impl Iterator<Item = (String, String)>) -> Result<()> {
+        for (name, value) in environment {
+            let Some(key) = name.strip_prefix("SLUICEGATE_WS_").filter(|key| *key != "CONFIG")
+            else {
+                continue;
+            };
+            self.put_text(&key.to_lowercase(), &value).with_context(|| name.clone())?;
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self, flags: &Flags) -> Result<()> {
+        for pair in &flags.set {
+            let Some((key, value)) = pair.split_once('=') else {
+                bail!("--set {pair}: write KEY=VALUE, such as --set max_topics=1000");
+            };
+            self.put_text(key.trim(), value.trim()).with_context(|| format!("--set {pair}"))?;
+        }
+        if let Some(bind) = flags.bind {
+            self.settings.bind = bind;
+        }
+        if let Some(port) = flags.port {
+            self.settings.port = port;
+        }
+        if let Some(workers) = flags.workers {
+            self.put_number("workers", workers)?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Config> {
+        let workers = u64::from(self.settings.workers);
+        let shards = self.limits.shards;
+        ensure!(
+            shards == 1 || shards == workers,
+            "`shards` is {shards} in [limits], but --workers is {workers}: each event loop is one \
+             shard, so take `shards` out, or pass --workers {shards}"
+        );
+        self.limits.shards = workers;
+        let limits = defaults(&self.limits, &self.given);
+        limits
+            .check()
+            .map_err(|error| bad_limit(&error))
+            .context("[limits]: the numbers do not fit together")?;
+        let settings = self.settings;
+        let timing = Timing {
+            activity: settings.activity_timeout,
+            pong: settings.pong_timeout,
+            identity: settings.identity_timeout,
+            grace: settings.shutdown_grace,
+            ..Timing::default()
+        };
+        let address = SocketAddr::new(settings.bind, settings.port);
+        let (apps, is_development) = (self.apps, false);
+        Ok(Config { address, apps, is_development, limits, settings, timing, tls: self.tls })
+    }
+}
+
+/// Whether a key is in neither table.
+fn unknown(key: &str) -> bool {
+    !TEXTS.iter().any(|(name, _)| *name == key)
+        && !NUMBERS.iter().any(|number| number.name == key)
+        && !KEYS.iter().any(|known| known.name == key)
+}
+
+impl Config {
+    /// Reads the flags, the environment, and the file that one of them names.
+    pub fn load(
+        flags: &Flags,
+        environment: impl Iterator<Item = (String, String)>,
+    ) -> Result<Self> {
+        let file = flags.config.as_deref().map(|path| {
+            let text = std::fs::read_to_string(path).map_err(|error| {
+                let path = path.display();
+                anyhow::anyhow!(
+                    "--config {path}: cannot be read ({error}): name a file in TOML, such as \
+                     `sluicegate-ws config print` writes"
+                )
+            })?;
+            Ok::<_, anyhow::Error>((path, text))
+        });
+        Self::compose(flags, environment, file.transpose()?)
+    }
+
+    fn compose(
+        flags: &Flags,
+        environment: impl Iterator<Item = (String, String)>,
+        file: Option<(&Path, String)>,
+    ) -> Result<Self> {
+        let mut draft = Draft::default();
+        if let Some((path, text)) = &file {
+            draft.read(path, text)?;
+        }
+        draft.hear(environment)?;
+        draft.obey(flags)?;
+        let name = file.as_ref().map(|(path, _)| path.display().to_string());
+        let finished = draft.finish();
+        let Some(name) = name else {
+            return finished?.for_development();
+        };
+        let config = finished.with_context(|| name.clone())?;
+        config.check(&name)?;
+        Ok(config)
+    }
+
+    fn check(&self, name: &str) -> Result<()> {
+        check_apps(&self.apps).with_context(|| name.to_owned())?;
+        let known = App::development().secret;
+        let public = self.apps.iter().find(|app| app.secret == known);
+        if let Some(App { id, .. }) = public.filter(|_| !self.address.ip().is_loopback()) {
+            bail!(
+                "{name}: [[app]] {id}: `secret` is the development app's, which is public: with \
+                 --bind {} fill in a long random text of your own",
+                self.address.ip()
+            );
+        }
+        Ok(())
+    }
+
+    fn for_development(self) -> Result<Self> {
+        ensure!(
+            self.address.ip().is_loopback(),
+            "--bind {}: the development app's secret is public, so without --config this server \
+             listens on loopback addresses only; write a file with an [[app]] of your own and pass \
+             it with --config",
+            self.address.ip()
+        );
+        Ok(Self { apps: vec![App::development()], is_development: true, ..self })
     }
 
     /// One app whose secret everyone knows: for this machine only.
     pub fn development(address: SocketAddr) -> Result<Self> {
-        ensure!(
-            address.ip().is_loopback(),
-            "--bind {}: the development app's secret is public, so without --config this server \
-             listens on loopback addresses only; write a file with an [[app]] of your own and pass \
-             it with --config",
-            address.ip()
-        );
-        let limits = defaults(&Limits::default(), &BTreeSet::new());
-        limits.check().map_err(|error| anyhow::anyhow!("{error}"))?;
-        let apps = vec![App::development()];
-        Ok(Self { address, apps, is_development: true, limits, timing: Timing::default() })
-    }
-
-    fn parse(address: SocketAddr, text: &str, path: &Path) -> Result<Self> {
-        let name = path.display();
-        let file: File = toml::from_str(text).map_err(|error| bad_toml(path, text, &error))?;
-        check_apps(&file.app).with_context(|| format!("{name}"))?;
-        let known = App::development().secret;
-        let public = file.app.iter().find(|app| app.secret == known);
-        if let Some(App { id, .. }) = public.filter(|_| !address.ip().is_loopback()) {
-            bail!(
-                "{name}: [[app]] {id}: `secret` is the development app's, which is public: with \
-                 --bind {} fill in a long random text of your own",
-                address.ip()
-            );
-        }
-        let mut limits = Limits::default();
-        let mut given = BTreeSet::new();
-        for (key, value) in &file.limits {
-            let wrong = || format!("{name}: [limits]");
-            let Some(value) = value.as_integer().and_then(|value| u64::try_from(value).ok()) else {
-                bail!("{name}: [limits]: {}", bad_value(key, value));
-            };
-            limits.set(key, value).map_err(|error| bad_limit(&error)).with_context(wrong)?;
-            given.insert(key.as_str());
-        }
-        let limits = defaults(&limits, &given);
-        limits
-            .check()
-            .map_err(|error| bad_limit(&error))
-            .with_context(|| format!("{name}: [limits]: the numbers do not fit together"))?;
-        let timing = Timing::default();
-        Ok(Self { address, apps: file.app, is_development: false, limits, timing })
+        let mut draft = Draft::default();
+        (draft.settings.bind, draft.settings.port) = (address.ip(), address.port());
+        draft.finish()?.for_development()
     }
 
     /// The configuration as a file, with secrets left out.
     pub fn print(&self) -> String {
-        let mut out = format!("# listens on {}\n", self.address);
-        for App { id, key, name, client_events, .. } in &self.apps {
-            let quote = |text: &str| toml::Value::String(text.to_owned()).to_string();
-            let (id, key, name) = (quote(id), quote(key), quote(name));
-            let _ = writeln!(
-                out,
-                "\n[[app]]\nid = {id}\nkey = {key}\nsecret = \"\" # left out\nname = {name}\n\
-                 # subscribers of private channels may send each other events\n\
-                 client_events = {client_events}"
-            );
+        let mut out = String::from("[server]\n");
+        for (name, help) in TEXTS {
+            let value = self.settings.text(name).expect("the table lists what there is");
+            let _ = writeln!(out, "# {help}\n{name} = {}", translate::quoted(&value));
+        }
+        for number in NUMBERS {
+            let Number { name, unit, help, .. } = number;
+            let _ = writeln!(out, "# {help} ({unit})\n{name} = {}", number.get(&self.settings));
+        }
+        for app in &self.apps {
+            let _ = write!(out, "\n{}", translate::print_app(app, "\"\" # left out"));
+        }
+        if let Some(tls::Files { cert, key }) = &self.tls {
+            let quoted = |path: &Path| translate::quoted(&path.to_string_lossy());
+            let _ = writeln!(out, "\n[tls]\ncert = {}\nkey = {}", quoted(cert), quoted(key));
         }
         out += "\n[limits]\n";
-        for key in KEYS {
+        for key in KEYS.iter().filter(|key| key.name != "shards") {
             let value = self.limits.get(key.name).expect("the table lists what there is");
             let _ = writeln!(out, "# {} ({})\n{} = {value}", key.help, key.unit, key.name);
         }
@@ -178,8 +380,11 @@ impl Config {
     }
 }
 
-/// Fills in what depends on the machine and was not given.
-fn defaults(limits: &Limits, given: &BTreeSet<&str>) -> Limits {
+/// For how long a cache channel keeps its last event.
+const CACHE_MS: u64 = 30 * 60 * 1000;
+
+/// Fills in what depends on the machine or is the protocol's, and was not given.
+fn defaults(limits: &Limits, given: &BTreeSet<String>) -> Limits {
     let mut limits = limits.clone();
     let mut set = |name: &str, value: u64| {
         if given.contains(name) {
@@ -195,6 +400,9 @@ fn defaults(limits: &Limits, given: &BTreeSet<&str>) -> Limits {
     if !given.contains("high_water_bytes") {
         limits.high_water_bytes = high_water;
     }
+    if !given.contains("retention_ms") {
+        limits.retention_ms = CACHE_MS;
+    }
     limits
 }
 
@@ -202,10 +410,16 @@ fn check_apps(apps: &[App]) -> Result<()> {
     ensure!(!apps.is_empty(), "there is no app: add an [[app]] with id, key and secret");
     ensure!(apps.len() <= MAX_APPS, "{} apps, but at most {MAX_APPS} are served", apps.len());
     let (mut ids, mut keys) = (BTreeSet::new(), BTreeSet::new());
-    for App { id, key, secret, name, client_events: _ } in apps {
-        let digits = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
-        ensure!(digits, "[[app]]: `id` is {id:?}, but must be decimal digits, such as \"1001\"");
+    for App { id, key, secret, name, webhooks, weight, .. } in apps {
         let word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        ensure!(
+            !id.is_empty() && id.chars().all(word),
+            "[[app]]: `id` is {id:?}, but must be made of A-Z a-z 0-9 _ -, such as \"1001\""
+        );
+        ensure!(
+            (1..=MAX_WEIGHT).contains(weight),
+            "[[app]] {id}: `weight` is {weight}, but must be between 1 and {MAX_WEIGHT}"
+        );
         ensure!(
             !key.is_empty() && key.chars().all(word),
             "[[app]] {id}: `key` is {key:?}, but must be made of A-Z a-z 0-9 _ -"
@@ -218,8 +432,31 @@ fn check_apps(apps: &[App]) -> Result<()> {
             !name.chars().any(char::is_control),
             "[[app]] {id}: `name` is {name:?}, which holds a control character: take it out"
         );
+        check_webhooks(webhooks).with_context(|| format!("[[app]] {id}"))?;
         ensure!(ids.insert(id), "[[app]]: two apps have the `id` {id:?}: give each its own");
         ensure!(keys.insert(key), "[[app]]: two apps have the `key` {key:?}: give each its own");
+    }
+    Ok(())
+}
+
+fn check_webhooks(webhooks: &[Webhook]) -> Result<()> {
+    ensure!(
+        webhooks.len() <= MAX_WEBHOOKS,
+        "{} [[app.webhook]], but at most {MAX_WEBHOOKS} of one app are served",
+        webhooks.len()
+    );
+    for Webhook { url, batch, .. } in webhooks {
+        let parsed = reqwest::Url::parse(url);
+        let good = parsed.is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+        ensure!(
+            good,
+            "[[app.webhook]]: `url` is {url:?}, but must begin with http:// or https:// and name \
+             a host"
+        );
+        ensure!(
+            (1..=MAX_BATCH).contains(batch),
+            "[[app.webhook]]: `batch` is {batch}, but must be 1 to {MAX_BATCH} events"
+        );
     }
     Ok(())
 }
@@ -227,11 +464,22 @@ fn check_apps(apps: &[App]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
 
     const APP: &str = "[[app]]\nid = \"7\"\nkey = \"k\"\nsecret = \"s\"\n";
 
+    fn flags(arguments: &[&str]) -> Flags {
+        Flags::parse_from([&["sluicegate-ws"], arguments].concat())
+    }
+
     fn parse(text: &str) -> Result<Config> {
-        Config::parse(([0, 0, 0, 0], 80).into(), text, Path::new("ws.toml"))
+        load(&["--bind", "0.0.0.0"], &[], text)
+    }
+
+    fn load(arguments: &[&str], environment: &[(&str, &str)], text: &str) -> Result<Config> {
+        let variables = environment.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        let file = (Path::new("ws.toml"), text.to_owned());
+        Config::compose(&flags(arguments), variables, Some(file))
     }
 
     fn error(text: &str) -> String {
@@ -243,6 +491,7 @@ mod tests {
         let config = parse(&format!("{APP}[limits]\nmax_topics = 5\n")).unwrap();
         assert_eq!(config.apps[0].id, "7");
         assert_eq!(config.limits.max_topics, 5);
+        assert_eq!(config.limits.retention_ms, 1_800_000, "half an hour");
         assert!(!config.is_development);
     }
 
@@ -267,7 +516,15 @@ mod tests {
                 ["do not fit together", "`max_frame_bytes` needs it"],
             ),
             (&format!("{APP}{APP}"), ["two apps have the `id`", "give each its own"]),
-            (&APP.replace("\"7\"", "\"a\""), ["`id` is \"a\"", "decimal digits"]),
+            (&APP.replace("\"7\"", "\"a/b\""), ["`id` is \"a/b\"", "A-Z a-z"]),
+            (&format!("{APP}weight = 0"), ["`weight` is 0", "between 1 and 1000"]),
+            (&format!("{APP}[server]\nport = 70000"), ["`port` is 70000", "between 0 and 65535"]),
+            (&format!("{APP}[server]\nport = \"80\""), ["`port` is \"80\"", "whole number"]),
+            (&format!("{APP}[server]\nbind = \"here\""), ["`bind` is \"here\"", "an IP address"]),
+            (&format!("{APP}[server]\nbind = 1"), ["`bind` is 1", "double quotes"]),
+            (&format!("{APP}[server]\nprot = 1"), ["`prot` is not known", "did you mean `port`?"]),
+            (&format!("{APP}[server]\nmax_topics = 1"), ["[server]", "belongs below [limits]"]),
+            (&format!("{APP}[limits]\nport = 1"), ["[limits]", "belongs below [server]"]),
             (&APP.replace("\"k\"", "\"a/b\""), ["`key` is \"a/b\"", "A-Z a-z"]),
             (&APP.replace("\"s\"", "\"\""), ["`secret` is empty", "fill in"]),
             (
@@ -281,8 +538,11 @@ mod tests {
             ),
             (&APP.replace("secret = \"s\"", ""), ["ws.toml:1: missing key `secret`", "[[app]]"]),
             (&APP.replace("\"7\"", "7"), ["ws.toml:2", "found the integer `7`"]),
-            (&format!("{APP}[limit]"), ["ws.toml:5: unknown key `limit`", "app, limits"]),
-            (&format!("port = 80\n{APP}"), ["ws.toml:1: unknown key `port`", "flag: --port"]),
+            (
+                &format!("{APP}[limit]"),
+                ["ws.toml:5: unknown key `limit`", "app, tls, server, limits"],
+            ),
+            (&format!("port = 80\n{APP}"), ["ws.toml:1: unknown key `port`", "below [server]"]),
             ("[app]\nid = \"7\"", ["ws.toml:1", "[[app]], with two brackets"]),
             ("[[app]", ["ws.toml:1", "[[app]]"]),
             ("app: 1", ["ws.toml:1", "`=`"]),
@@ -293,6 +553,35 @@ mod tests {
                 assert!(error.contains(part), "{part:?} is missing in {error:?}");
             }
         }
+    }
+
+    #[test]
+    fn flags_go_before_the_environment_and_that_before_the_file() {
+        let file = format!("{APP}[server]\nport = 1\nmax_event_bytes = 1\npong_timeout_s = 1\n");
+        let environment = [("SLUICEGATE_WS_PORT", "2"), ("SLUICEGATE_WS_MAX_EVENT_BYTES", "2")];
+        let arguments = ["--port", "3", "--set", "max_topics=1_000", "--workers", "2"];
+        let config = load(&arguments, &environment, &file).unwrap();
+        assert_eq!(config.address.port(), 3);
+        assert_eq!(config.settings.max_event_bytes, 2);
+        assert_eq!(config.timing.pong.as_secs(), 1);
+        assert_eq!((config.limits.max_topics, config.limits.shards), (1_000, 2));
+        for (arguments, environment, part) in [
+            (&["--set", "max_topic=1"], ("", ""), "did you mean `max_topics`?"),
+            (&["--set", "max_topics"], ("", ""), "write KEY=VALUE"),
+            (&["--port", "1"], ("SLUICEGATE_WS_PRT", "1"), "SLUICEGATE_WS_PRT: `prt` is not known"),
+            (&["--port", "1"], ("SLUICEGATE_WS_PORT", "x"), "SLUICEGATE_WS_PORT: `port` is \"x\""),
+        ] {
+            let error = load(arguments, &[environment], APP).unwrap_err();
+            assert!(format!("{error:#}").contains(part), "{error:#}");
+        }
+    }
+
+    #[test]
+    fn apps_of_other_servers_are_read_from_json() {
+        let text = r#"{"apps":[{"id":"app-id","key":"k","secret":"s"}]}"#.to_owned();
+        let file = (Path::new("apps.json"), text);
+        let config = Config::compose(&flags(&[]), std::iter::empty(), Some(file)).unwrap();
+        assert_eq!(config.apps[0].id, "app-id");
     }
 
     #[test]

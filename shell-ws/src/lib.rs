@@ -5,16 +5,31 @@
 //! |---|---|
 //! | [`apps`] | who may publish and connect: ids, keys, secrets |
 //! | [`config`] | flags and the configuration file |
-//! | [`roster`] | who is in which presence channel |
+//! | [`channels`], [`roster`] | who is in which channel, kept once by the loop that owns it |
+//! | [`users`] | who is signed in, and who wants to know, kept once in the same way |
+//! | [`counting`] | when subscribers are told how many they are |
+//! | [`hooks`] | what an app's server is told, in which order, and what is given up |
+//! | [`note`] | what loops tell each other of all that |
 //! | [`session`] | the protocol, as values: bytes in, calls of the core out; no socket, no clock |
 //! | [`shard`] | what the sessions of one loop share: the core, the apps, who owns which outlet |
-//! | [`worker`] | sockets, readiness, deadlines; the turn of the core |
+//! | [`socket_id`] | names of connections, which lead to their shard |
+//! | [`tls`] | TLS over sockets that do not block; certificates that are read again |
+//! | [`worker`] | one event loop: sockets, readiness, deadlines; the turn of the core |
+//! | [`server`] | all event loops: threads, listeners, the ways between them |
 //! | [`start`] | the lines a user sees first |
 
 pub mod apps;
+pub mod channels;
 pub mod config;
+pub mod counting;
+pub mod hooks;
+pub mod note;
 pub mod roster;
+pub mod server;
 pub mod session;
 pub mod shard;
+pub mod socket_id;
 pub mod start;
+pub mod tls;
+pub mod users;
 pub mod worker;

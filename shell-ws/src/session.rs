@@ -15,29 +15,29 @@ mod auth;
 mod channel;
 mod client_event;
 mod http;
-mod presence;
+mod query;
 mod rest;
+mod route;
+mod subscribing;
+mod user;
 mod websocket;
 
 #[cfg(test)]
 mod tests;
 
-use crate::shard::Shard;
+use crate::shard::{Shard, Word};
 use bytes::Bytes;
 use http::Http;
-use sluicegate_core::{Close, ConnId, Lane, Notice, OutletId, Refusal};
+use sluicegate_core::{Close, ConnId, Lane, Notice, OutletId, Refusal, SubId};
 use sluicegate_wire::pusher;
 use sluicegate_wire::ws::{self, Opcode};
 use websocket::WebSocket;
 
-pub use websocket::MAX_CHANNELS;
+pub use subscribing::MAX_CHANNELS;
 
 /// The largest message of a WebSocket client: the data of an event (10 KiB, every character
 /// escaped) and its envelope.
 pub const MAX_MESSAGE: usize = 64 << 10;
-
-/// The largest body of a request: 10 KiB of data, every character escaped, and 100 channel names.
-pub const MAX_BODY: usize = 128 << 10;
 
 /// One connection.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ enum Mode {
     /// Our side is shut. What is read is thrown away until the peer's side is shut too: no reset
     /// may overtake our last bytes.
     Lingering,
-    WebSocket(WebSocket),
+    WebSocket(Box<WebSocket>),
 }
 
 /// What became of bytes that were received.
@@ -89,6 +89,8 @@ pub enum Wait {
     Activity,
     /// What waits must be written.
     Flush,
+    /// WebSocket: the app is for users who say who they are.
+    Identity,
     /// HTTP: until the next request begins.
     Idle,
     /// The peer must shut its side.
@@ -103,9 +105,10 @@ pub enum Wait {
 
 impl Wait {
     /// Every kind.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Activity,
         Self::Flush,
+        Self::Identity,
         Self::Idle,
         Self::Linger,
         Self::Pong,
@@ -130,15 +133,19 @@ enum Step {
     Closing(usize),
     Need(usize),
     /// The connection is a WebSocket from here on.
-    Upgraded(usize, Link, WebSocket),
+    Upgraded(usize, Link, Box<WebSocket>),
     Used(usize),
 }
 
 impl Link {
+    fn send(self, shard: &mut Shard, frame: Vec<u8>, lane: Lane) {
+        self.send_frame(shard, Bytes::from(frame), lane);
+    }
+
     /// Queues control bytes. Without room for them the core gives the connection up and says so
     /// in a close notice, so there is nothing to do about it here.
-    fn send(self, shard: &mut Shard, frame: Vec<u8>, lane: Lane) {
-        let _ = shard.broker.send(self.outlet, Bytes::from(frame), lane);
+    fn send_frame(self, shard: &mut Shard, frame: Bytes, lane: Lane) {
+        let _ = shard.broker.send(self.outlet, frame, lane);
     }
 
     fn say(self, shard: &mut Shard, text: &str, lane: Lane) {
@@ -228,6 +235,31 @@ impl Session {
         }
     }
 
+    /// What the shard has to say to this session: what others answer, or wish.
+    pub fn word(&mut self, shard: &mut Shard, word: Word) {
+        let ended = match &mut self.mode {
+            Mode::WebSocket(socket) => socket.word(shard, self.link, word),
+            Mode::Http(http) => match word {
+                Word::Answer { request, index, answer } => {
+                    http.answered(shard, self.link, (request, index), answer)
+                }
+                Word::Entered { .. } | Word::Overflow | Word::Terminate => false,
+            },
+            Mode::Closing | Mode::Lingering => false,
+        };
+        if ended {
+            self.begin_closing(shard);
+            self.serial += 1;
+        }
+    }
+
+    /// The owner of a topic has answered a subscription: it is in force, or refused.
+    pub fn joined(&mut self, shard: &mut Shard, sub: SubId, refusal: Option<Refusal>) {
+        if let Mode::WebSocket(socket) = &mut self.mode {
+            socket.joined(shard, self.link, (sub, refusal));
+        }
+    }
+
     /// What the core has to say about one of this session's connections.
     pub fn notice(&mut self, shard: &mut Shard, notice: Notice) -> Action {
         let ended = match (notice, &mut self.mode) {
@@ -275,7 +307,9 @@ impl Session {
             Mode::Lingering => Wait::Linger,
             Mode::WebSocket(socket) => socket.wait(),
         };
-        (wait, self.serial)
+        // Whatever else a stranger says does not make its time longer.
+        let serial = if matches!(wait, Wait::Identity) { 0 } else { self.serial };
+        (wait, serial)
     }
 
     /// The deadline of [`wait`](Self::wait) ran out.
@@ -303,7 +337,7 @@ impl Session {
     pub fn shut_down(&mut self, shard: &mut Shard) {
         match &self.mode {
             Mode::Closing | Mode::Lingering => return,
-            Mode::Http(http) if http.is_committing() => return,
+            Mode::Http(http) if http.is_busy() => return,
             Mode::Http(_) => self.link.close(shard, Close::AfterFlush, Vec::new()),
             Mode::WebSocket(_) => {
                 let code = pusher::close::RECONNECT;

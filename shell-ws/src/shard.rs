@@ -1,10 +1,23 @@
 //! What all sessions of one event loop share.
 
+mod notes;
+
 use crate::apps::{App, Apps};
-use crate::roster::Rosters;
-use sluicegate_core::{Broker, ConnId, Limits, OutletId, Pipe, Refusal, TenantId};
-use sluicegate_host::metrics::{self, Process};
+use crate::channels::Channels;
+use crate::config::settings::Settings;
+use crate::counting::Counting;
+use crate::hooks;
+use crate::note::Note;
+use crate::socket_id;
+use crate::users::Users;
+use notes::Held;
+use sluicegate_core::{Broker, ConnId, Limits, OutletId, Pipe, Refusal, SubId, TenantId};
+use sluicegate_host::metrics::{Numbers, Process};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
+
+pub use notes::Word;
 
 /// The core, the apps, and who owns which connection of the core.
 pub struct Shard {
@@ -12,23 +25,40 @@ pub struct Shard {
     pub broker: Broker,
     /// The apps.
     pub apps: Apps,
-    /// Who is in which presence channel.
-    pub rosters: Rosters,
     /// The calendar's time at the start of the turn, for signatures that expire.
     pub unix_seconds: u64,
     /// From the end of a successful start to the beginning of the shutdown.
     pub is_ready: bool,
     /// Numbers of the event loop, for the metrics page.
     pub process: Process,
-    /// Seconds without a word from a client after which it is asked for one.
-    pub activity_timeout: u32,
+    /// What the server is told about itself.
+    pub settings: Settings,
     /// The tenant of sockets that have not said for which app they come.
     house: TenantId,
-    entropy: fn() -> u64,
+    /// Names of sockets are made with it.
+    key: socket_id::Key,
     /// By index of the outlet.
     pipes: Vec<Owned<OutletId>>,
     /// By index of the connection.
     conns: Vec<Owned<ConnId>>,
+    /// Who is in the channels that this shard owns.
+    channels: Channels,
+    /// Who is signed in, of the users that this shard owns.
+    users: Users,
+    counting: Counting,
+    /// The connections through which the shard itself publishes.
+    sources: BTreeMap<TenantId, ConnId>,
+    /// For other shards, by number.
+    notes: Vec<VecDeque<Note>>,
+    /// For sessions of this shard. Bounded: each answers something that a session asked, or ends
+    /// one.
+    words: VecDeque<(u64, Word)>,
+    /// What happened in this turn that apps' servers want to know.
+    hooks: VecDeque<hooks::Event>,
+    /// Presence channels that connections are entering.
+    held: BTreeMap<(OutletId, Arc<str>), Held>,
+    /// Subscriptions that wait for the owner of their topic, and the sockets they are for.
+    awaited: BTreeMap<SubId, u64>,
 }
 
 impl fmt::Debug for Shard {
@@ -43,36 +73,73 @@ impl fmt::Debug for Shard {
 struct Owned<I> {
     id: I,
     owner: u64,
-    /// The second half of the socket id that clients know; 0 before it has one.
-    nonce: u64,
 }
 
 /// The owner of a connection until its socket has a name.
 const NOBODY: u64 = u64::MAX;
 
 impl Shard {
-    /// A shard that serves `apps`. `limits` must pass [`Limits::check`]; `entropy` must not be
-    /// guessable, since socket ids come from it.
+    /// The only shard of a process, which serves `apps`. `limits` must pass [`Limits::check`];
+    /// `entropy` must not be guessable, since socket ids come from it.
     pub fn new(limits: Limits, apps: Vec<App>, entropy: fn() -> u64) -> Result<Self, Refusal> {
-        let mut broker = Broker::new(limits, entropy());
+        Self::numbered(Broker::new(limits, entropy()), apps, socket_id::key(entropy))
+    }
+
+    /// One of the shards of a process, around its empty broker. All of them have the same apps in
+    /// the same order, and the same `key`, which must not be guessable.
+    pub fn numbered(
+        mut broker: Broker,
+        apps: Vec<App>,
+        key: socket_id::Key,
+    ) -> Result<Self, Refusal> {
+        let shards = broker.limits().shards;
         let house = broker.tenant(1)?;
         let mut table = Apps::default();
         for app in apps {
-            table.add(app, broker.tenant(1)?);
+            let tenant = broker.tenant(app.weight)?;
+            table.add(app, tenant);
         }
         Ok(Self {
             broker,
             apps: table,
-            rosters: Rosters::default(),
             unix_seconds: 0,
             is_ready: false,
             process: Process::default(),
-            activity_timeout: 120,
+            settings: Settings::default(),
             house,
-            entropy,
+            key,
             pipes: Vec::new(),
             conns: Vec::new(),
+            channels: Channels::default(),
+            users: Users::default(),
+            counting: Counting::default(),
+            sources: BTreeMap::new(),
+            notes: (0..shards).map(|_| VecDeque::new()).collect(),
+            words: VecDeque::new(),
+            hooks: VecDeque::new(),
+            held: BTreeMap::new(),
+            awaited: BTreeMap::new(),
         })
+    }
+
+    /// Which of the process's shards it is.
+    pub const fn number(&self) -> u32 {
+        self.broker.number()
+    }
+
+    /// How many shards the process has.
+    pub fn shards(&self) -> u32 {
+        u32::try_from(self.notes.len()).expect("at most 64")
+    }
+
+    /// Who is in the channels that this shard owns.
+    pub const fn channels(&self) -> &Channels {
+        &self.channels
+    }
+
+    /// Who is signed in, of the users that this shard owns.
+    pub const fn users(&self) -> &Users {
+        &self.users
     }
 
     /// A connection of the core with one pipe, for a socket that came for no app yet; the socket
@@ -90,14 +157,14 @@ impl Shard {
     ) -> Result<(ConnId, OutletId), Refusal> {
         let conn = self.open_source(tenant, owner)?;
         let outlet = self.broker.outlet(conn, pipe).inspect_err(|_| self.broker.gone(conn))?;
-        put(&mut self.pipes, outlet.index(), Owned { id: outlet, owner, nonce: 0 });
+        put(&mut self.pipes, outlet.index(), Owned { id: outlet, owner });
         Ok((conn, outlet))
     }
 
     /// A connection of the core that only publishes.
     pub fn open_source(&mut self, tenant: TenantId, owner: u64) -> Result<ConnId, Refusal> {
         let conn = self.broker.open(tenant)?;
-        put(&mut self.conns, conn.index(), Owned { id: conn, owner, nonce: 0 });
+        put(&mut self.conns, conn.index(), Owned { id: conn, owner });
         Ok(conn)
     }
 
@@ -119,25 +186,19 @@ impl Shard {
         self.pipes[outlet.index() as usize].owner = owner;
     }
 
-    /// Gives an outlet a socket id that nobody can guess.
-    pub fn name_socket(&mut self, outlet: OutletId) -> String {
-        // Whole numbers up to 2^53 survive clients that read them as floating point.
-        let nonce = ((self.entropy)() >> 11).max(1);
-        self.pipes[outlet.index() as usize].nonce = nonce;
-        format!("{}.{nonce}", outlet.index())
+    /// The socket id of an outlet: nobody can guess it.
+    pub fn name_socket(&self, outlet: OutletId) -> String {
+        socket_id::name(&self.key, self.broker.number(), outlet)
     }
 
-    /// The outlet behind a socket id. It may be stale; the core knows.
-    pub fn find_socket(&self, socket_id: &str) -> Option<OutletId> {
-        let (index, nonce) = socket_id.split_once('.')?;
-        let owned = self.pipes.get(index.parse::<usize>().ok()?)?;
-        let nonce: u64 = nonce.parse().ok()?;
-        (nonce != 0 && owned.nonce == nonce).then_some(owned.id)
+    /// The shard and the outlet behind a socket id. It may be stale; the core knows.
+    pub fn find_socket(&self, socket_id: &str) -> Option<(u32, OutletId)> {
+        socket_id::find(&self.key, socket_id)
     }
 
-    /// The page for metrics collectors.
-    pub fn metrics(&self) -> String {
-        metrics::exposition(&self.broker, &self.apps.tenants(), self.process)
+    /// What metrics collectors are shown of this shard.
+    pub fn numbers(&self) -> Numbers {
+        Numbers::read(&self.broker, &self.apps.tenants(), self.process)
     }
 }
 
@@ -181,15 +242,10 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_socket_id_leads_to_its_outlet_and_a_guess_does_not() {
+    fn a_socket_id_leads_to_its_outlet() {
         let mut shard = shard();
         let (_, outlet) = shard.open_house().unwrap();
-        assert_eq!(shard.find_socket("0.0"), None, "not named yet");
         let id = shard.name_socket(outlet);
-        assert!(sluicegate_wire::rest::check_socket_id(&id), "{id}");
-        assert_eq!(shard.find_socket(&id), Some(outlet));
-        for guess in ["0.1", "1.1", "0", "", "0.", ".1", "a.b", "99999999999999999999.1"] {
-            assert_eq!(shard.find_socket(guess), None, "{guess}");
-        }
+        assert_eq!(shard.find_socket(&id), Some((0, outlet)));
     }
 }

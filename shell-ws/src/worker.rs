@@ -1,39 +1,52 @@
 //! The event loop: sockets, readiness and deadlines around one shard of the core.
 //!
-//! One turn: wait for events; time goes into the core; sockets that are readable are read, within
-//! bounds, and their bytes become calls of the core; the core steps; its notices and offers are
-//! carried out; and again. Everything is edge-triggered: a socket that was not read to the end
-//! because its turn was over is queued again, and then the loop does not sleep.
+//! One turn: wait for events; time goes into the core, and what other loops sent; sockets that are
+//! readable are read, within bounds, and their bytes become calls of the core; the core steps; its
+//! notices and offers are carried out, and what it has for other loops is sent; and again.
+//! Everything is edge-triggered: a socket that was not read to the end because its turn was over is
+//! queued again, and then the loop does not sleep.
 
 mod accept;
 mod deadlines;
+mod mesh;
 mod read;
 mod socket;
+mod stop;
+mod stream;
 mod write;
 
-use crate::config::Config;
+use crate::hooks::sender::Sender;
 use crate::session::{Action, Session};
-use crate::shard::Shard;
+use crate::shard::{Shard, Word};
+use crate::tls::Tls;
 use accept::{Accepted, Acceptor};
 use anyhow::{Context, Result};
 use deadlines::Deadlines;
 use mio::event::Event;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Events, Interest, Poll, Token};
+use rustls::ServerConfig;
 use sluicegate_core::slab::{NONE, Slab};
-use sluicegate_core::{Effect, Instant, Notice, Progress};
+use sluicegate_core::{Effect, Instant, Notice, Refusal, SubId};
 use sluicegate_host::clock::Clock;
+use sluicegate_host::mesh::Port;
+use sluicegate_host::node::Node;
+use sluicegate_host::pool::Loan;
 use sluicegate_host::psi::Pressure;
 use socket::{Key, Socket};
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
+use stop::Leaving;
+use stream::Stream;
 
+pub use accept::Listener;
 pub use deadlines::Timing;
+pub use mesh::Letter;
 
 /// Deliveries that one turn prepares.
-const WORK: u32 = 4096;
+const WORK: u32 = 1 << 16;
 
 /// Publishes that one turn takes before the core runs them, so that its queue is full of work that
 /// is too much, and never of work that merely came at once.
@@ -51,21 +64,30 @@ const TICK: Duration = Duration::from_secs(1);
 /// Tokens that are no socket's: no slot has the index `NONE`.
 const LISTENER: Token = special(0);
 const STOP: Token = special(1);
+const WAKE: Token = special(2);
 
 const fn special(number: u32) -> Token {
     Key { index: NONE, generation: number }.token()
 }
 
-/// A server that listens.
-pub struct Server {
+/// One event loop.
+pub struct Worker {
     poll: Poll,
     clock: Clock,
-    pressure: Pressure,
+    /// Of the one loop that reads it for all.
+    pressure: Option<Pressure>,
+    /// Readings of the memory pressure that this shard had.
+    samples_seen: u64,
     shard: Shard,
+    port: Port<Letter>,
+    node: Arc<Node>,
+    /// Of the memory budget, when there are others to share it with.
+    loan: Option<Loan>,
     sockets: Slab<Socket>,
     deadlines: Deadlines,
     acceptor: Option<Acceptor>,
-    address: SocketAddr,
+    /// What connections are made with, where they are made under TLS.
+    tls: Option<Arc<ServerConfig>>,
     /// Sockets with something left to read or to digest. Invariant: each once.
     again: VecDeque<Key>,
     scratch: Box<[u8]>,
@@ -73,94 +95,123 @@ pub struct Server {
     next_tick: Instant,
     /// The log says once that accepting stalls.
     stall_told: bool,
-    stop: UnixStream,
-    stop_sender: std::os::unix::net::UnixStream,
+    /// Of the one loop that hears signals.
+    stop: Option<UnixStream>,
+    /// How many wishes to stop were heeded.
+    stops_seen: u32,
     grace: Duration,
     /// When the shutdown is over, once it has begun.
     stops_at: Option<Instant>,
+    /// Whom it has still to tell that it stops.
+    leaving: Option<Leaving>,
+    /// Everyone was told that the server stops.
+    has_said_goodbye: bool,
+    /// Whom apps' servers are told through.
+    hooks: Option<Sender>,
 }
 
-impl std::fmt::Debug for Server {
+impl std::fmt::Debug for Worker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("Worker").field("number", &self.port.number()).finish_non_exhaustive()
     }
 }
 
-/// Asks a server to stop. The first call begins the shutdown, the second one ends it at once.
+/// What a loop has of its process.
 #[derive(Debug)]
-pub struct Stopper(std::os::unix::net::UnixStream);
-
-impl Stopper {
-    /// Asks.
-    pub fn stop(&mut self) -> io::Result<()> {
-        self.0.write_all(b"!")
-    }
-
-    /// The writing end, for a signal handler: each byte is a call of [`stop`](Self::stop).
-    pub fn into_inner(self) -> std::os::unix::net::UnixStream {
-        self.0
-    }
+pub struct Parts {
+    /// Its event queue.
+    pub poll: Poll,
+    /// Its ways to the other loops.
+    pub port: Port<Letter>,
+    /// What all of them know.
+    pub node: Arc<Node>,
+    /// Its part of the memory budget; none for a loop that is alone.
+    pub loan: Option<Loan>,
+    /// Each byte that comes here is a wish to stop; for one loop of them.
+    pub stop: Option<std::os::unix::net::UnixStream>,
+    /// The process's.
+    pub clock: Clock,
 }
 
-impl Server {
-    /// Listens on the configured address.
-    pub fn bind(config: Config) -> Result<Self> {
-        let clock = Clock::start();
-        let mut shard = Shard::new(config.limits, config.apps, entropy)
-            .map_err(|why| anyhow::anyhow!("too many apps: the core answers {why:?}"))?;
-        shard.activity_timeout =
-            u32::try_from(config.timing.activity.as_secs().max(1)).unwrap_or(u32::MAX);
+impl Worker {
+    /// What the event queue says when another loop has rung.
+    pub const WAKE: Token = WAKE;
+
+    /// A loop around a shard, which accepts from a listener.
+    pub fn new(
+        parts: Parts,
+        mut shard: Shard,
+        listener: Listener,
+        timing: &Timing,
+    ) -> Result<Self> {
+        let Parts { poll, port, node, loan, stop, clock } = parts;
         shard.unix_seconds = clock.unix_seconds();
-        let poll = Poll::new().context("cannot make an event queue")?;
-        let (acceptor, address) = Acceptor::bind(config.address, poll.registry())?;
-        let (sender, receiver) = std::os::unix::net::UnixStream::pair()?;
-        receiver.set_nonblocking(true)?;
-        let mut stop = UnixStream::from_std(receiver);
-        poll.registry().register(&mut stop, STOP, Interest::READABLE)?;
+        let acceptor = Acceptor::new(listener, poll.registry())?;
+        let mut stop = match stop {
+            None => None,
+            Some(stop) => {
+                stop.set_nonblocking(true)?;
+                Some(UnixStream::from_std(stop))
+            }
+        };
+        if let Some(stop) = &mut stop {
+            poll.registry().register(stop, STOP, Interest::READABLE)?;
+        }
         Ok(Self {
             poll,
             clock,
-            pressure: Pressure::find(),
+            pressure: (port.number() == 0).then(Pressure::find),
+            samples_seen: 0,
             shard,
+            port,
+            node,
+            loan,
             sockets: Slab::default(),
-            deadlines: Deadlines::new(&config.timing),
+            deadlines: Deadlines::new(timing),
             acceptor: Some(acceptor),
-            address,
+            tls: None,
             again: VecDeque::new(),
             scratch: vec![0; read::CHUNK].into_boxed_slice(),
             now: Instant::ZERO,
             next_tick: Instant::ZERO,
             stall_told: false,
             stop,
-            stop_sender: sender,
-            grace: config.timing.grace,
+            stops_seen: 0,
+            grace: timing.grace,
             stops_at: None,
+            leaving: None,
+            has_said_goodbye: false,
+            hooks: None,
         })
     }
 
-    /// Where it listens: with the real port.
-    pub const fn address(&self) -> SocketAddr {
-        self.address
+    /// Speaks TLS on every connection from now on.
+    pub fn secure(&mut self, config: Arc<ServerConfig>) {
+        self.tls = Some(config);
     }
 
-    /// A handle that stops it.
-    pub fn stopper(&self) -> io::Result<Stopper> {
-        self.stop_sender.try_clone().map(Stopper)
+    /// Tells apps' servers what happens, through this.
+    pub fn tell(&mut self, hooks: Sender) {
+        self.hooks = Some(hooks);
     }
 
-    /// Serves until it is stopped and everything that waited has been sent, or the grace is over.
+    /// Serves until all loops are stopped and everything that waited has been sent, or the grace is
+    /// over.
     pub fn run(mut self) -> Result<()> {
         self.shard.is_ready = true;
         let mut events = Events::with_capacity(EVENTS);
         while !self.is_over() {
             let timeout = self.timeout();
-            match self.poll.poll(&mut events, timeout) {
+            let polled = self.poll.poll(&mut events, timeout);
+            self.port.wake_up();
+            match polled {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error).context("the event queue fails"),
             }
             self.turn(&events);
         }
+        self.hear_the_last();
         Ok(())
     }
 
@@ -173,25 +224,47 @@ impl Server {
             match event.token() {
                 LISTENER => self.acceptor.iter_mut().for_each(Acceptor::ready),
                 STOP => self.stop_requested(),
+                // The letters are looked at in every turn.
+                WAKE => {}
                 token => self.ready(Key::from_token(token), event),
             }
         }
+        self.tick();
+        self.hear_node();
+        self.carry();
+        // Words of welcome go out before the records that came behind them.
+        self.carry_out();
         self.accept();
         self.serve_queued();
-        self.tick();
         self.expire();
+        self.shard.tell_counts();
         // When there is more to do, the core's next deadline is now: the loop will not sleep.
-        let (Progress::Idle | Progress::More) = self.shard.broker.step(WORK);
+        let progress = self.shard.broker.step(WORK);
+        self.go_on_stopping(progress);
         self.carry_out();
+        self.call_hooks();
+        self.post();
+        self.tell_node();
+        self.note_finished();
+    }
+
+    /// Tells apps' servers what happened in this turn.
+    fn call_hooks(&mut self) {
+        while let Some(event) = self.shard.poll_hook() {
+            if let Some(hooks) = &self.hooks {
+                hooks.send(event);
+            }
+        }
     }
 
     /// Serves the sockets that were queued before, as long as the core has room to run what they
-    /// publish in this turn. What is queued on the way waits for the next one: no socket is served
-    /// twice in a turn.
+    /// publish in this turn, and the ways to other loops for what they cause there. What is queued
+    /// meanwhile waits for the next turn: no socket is served twice in one.
     fn serve_queued(&mut self) {
         let jobs_before = self.shard.broker.jobs().0;
         for _ in 0..self.again.len() {
-            if self.shard.broker.jobs().0.saturating_sub(jobs_before) >= JOBS {
+            let jobs = self.shard.broker.jobs().0.saturating_sub(jobs_before);
+            if jobs >= JOBS || self.shard.is_crowded() {
                 return;
             }
             let Some(key) = self.again.pop_front() else { return };
@@ -201,11 +274,31 @@ impl Server {
 
     /// Carries out what the core says, until it has nothing more to say.
     fn carry_out(&mut self) {
-        while let Some(effect) = self.shard.broker.poll() {
-            match effect {
-                Effect::Notice(notice) => self.notice(notice),
-                Effect::Write(offer) => self.write(offer),
+        loop {
+            while let Some((owner, word)) = self.shard.poll_word() {
+                self.word(Key::from_bits(owner), word);
             }
+            match self.shard.broker.poll() {
+                Some(Effect::Notice(notice)) => self.notice(notice),
+                Some(Effect::Write(offer)) => self.write(offer),
+                None if self.shard.has_words() => {}
+                None => return,
+            }
+        }
+    }
+
+    fn word(&mut self, key: Key, word: Word) {
+        if key.is_live(&self.sockets) {
+            self.sockets[key.index].session.word(&mut self.shard, word);
+            self.deadlines.update(&mut self.sockets, key.index, self.now);
+        }
+    }
+
+    /// The owner of a topic has answered a subscription.
+    fn joined(&mut self, sub: SubId, refusal: Option<Refusal>) {
+        let owner = self.shard.joined(sub).map(Key::from_bits);
+        if let Some(key) = owner.filter(|key| key.is_live(&self.sockets)) {
+            self.sockets[key.index].session.joined(&mut self.shard, sub, refusal);
         }
     }
 
@@ -218,11 +311,12 @@ impl Server {
             | Notice::Pause { conn }
             | Notice::Resume { conn }
             | Notice::Shed { conn, .. } => conn,
-            // Pusher clients are not told: they have no event for it. Their outlets are shared, so
-            // that whole connections are ended and never one subscription.
-            Notice::Ended { .. } | Notice::Gap { .. } => return,
-            // One shard owns every topic, so that no subscription waits for another one.
-            Notice::Joined { .. } => return,
+            // Pusher clients are not told: they have no event for it.
+            Notice::Gap { .. } => return,
+            Notice::Joined { sub, .. } => return self.joined(sub, None),
+            // Outlets are shared, so that whole connections are ended and never one subscription
+            // that was in force.
+            Notice::Ended { sub, why } => return self.joined(sub, Some(why)),
         };
         let owner = self.shard.owner_of_conn(conn).map(Key::from_bits);
         let Some(key) = owner.filter(|key| key.is_live(&self.sockets)) else { return };
@@ -242,11 +336,9 @@ impl Server {
             Action::None => {}
             Action::Drop => return self.drop_socket(key),
             Action::ShutDown => {
-                let socket = &mut self.sockets[key.index];
-                // A peer that is gone already is found out by reading.
-                let _ = socket.stream.shutdown(Shutdown::Write);
-                if socket.is_at_end {
-                    return self.drop_socket(key);
+                self.end_stream(key);
+                if !key.is_live(&self.sockets) {
+                    return;
                 }
                 self.queue(key);
             }
@@ -260,13 +352,11 @@ impl Server {
             return;
         }
         let socket = &mut self.sockets[key.index];
-        if event.is_error() && !matches!(socket.stream.take_error(), Ok(None)) {
+        if event.is_error() && !matches!(socket.stream.socket().take_error(), Ok(None)) {
             return self.drop_socket(key);
         }
         if event.is_writable() && socket.wants_writable {
-            let outlet = socket.session.outlet();
-            self.shard.broker.writable(outlet);
-            self.want_writable(key, false);
+            self.writable(key);
         }
         let is_readable = event.is_readable() || event.is_read_closed() || event.is_error();
         if is_readable && key.is_live(&self.sockets) {
@@ -307,13 +397,21 @@ impl Server {
             self.shard.process.refused_sockets += 1;
             return;
         };
+        let stream = match &self.tls {
+            None => Stream::Plain(stream),
+            Some(config) => match Tls::new(Arc::clone(config), stream) {
+                Ok(tls) => Stream::Tls(tls),
+                // What is wrong with the configuration was found when it was read.
+                Err(_) => return session.end(&mut self.shard),
+            },
+        };
         let (index, generation) = self.sockets.insert(Socket::new(stream, session));
         self.shard.process.sockets += 1;
         let key = Key { index, generation };
         let socket = &mut self.sockets[index];
         socket.session.settle(&mut self.shard, key.bits());
         let registry = self.poll.registry();
-        if registry.register(&mut socket.stream, key.token(), Interest::READABLE).is_err() {
+        if registry.register(socket.stream.socket(), key.token(), Interest::READABLE).is_err() {
             return self.drop_socket(key);
         }
         self.deadlines.update(&mut self.sockets, index, self.now);
@@ -323,7 +421,7 @@ impl Server {
         self.deadlines.disarm(&mut self.sockets, key.index);
         let mut socket = self.sockets.remove(key.index);
         // Closing the descriptor deregisters it all the same.
-        let _ = self.poll.registry().deregister(&mut socket.stream);
+        let _ = self.poll.registry().deregister(socket.stream.socket());
         socket.session.end(&mut self.shard);
         self.shard.process.sockets -= 1;
         if let Some(acceptor) = &mut self.acceptor {
@@ -337,7 +435,9 @@ impl Server {
             return;
         }
         self.next_tick = self.now + TICK;
-        self.shard.broker.pressure(self.pressure.sample());
+        if let Some(pressure) = &mut self.pressure {
+            self.node.put_sample(self.port.number(), pressure.sample());
+        }
         if let Some(acceptor) = &mut self.acceptor {
             acceptor.retry();
         }
@@ -352,60 +452,25 @@ impl Server {
         }
     }
 
-    /// How long the kernel may let us sleep.
-    fn timeout(&self) -> Option<Duration> {
+    /// How long the kernel may let us sleep. If at all, other loops wake this one from here on.
+    fn timeout(&mut self) -> Option<Duration> {
         let accepts = self.acceptor.as_ref().is_some_and(Acceptor::wants);
-        if accepts || !self.again.is_empty() {
+        // When the ways to others are crowded, room on them wakes this loop.
+        let serves = !self.again.is_empty() && !self.shard.is_crowded();
+        if accepts || serves {
             return Some(Duration::ZERO);
         }
         let deadlines = [
             Some(self.next_tick),
             self.shard.broker.next_deadline(),
+            self.shard.next_deadline(),
             self.deadlines.next(&self.sockets),
             self.stops_at,
+            self.next_goodbye(),
         ];
         let next = deadlines.into_iter().flatten().min()?;
-        Some(next.since(self.clock.now()))
+        let left = next.since(self.clock.now());
+        let sleeps = !left.is_zero() && self.port.may_sleep(self.shard.broker.wants_parcels());
+        Some(if sleeps { left } else { Duration::ZERO })
     }
-}
-
-/// Stopping.
-impl Server {
-    fn stop_requested(&mut self) {
-        let mut bytes = [0; 64];
-        while let Ok(n @ 1..) = self.stop.read(&mut bytes) {
-            for _ in 0..n {
-                self.stop_once();
-            }
-        }
-    }
-
-    /// The first time: no new connections, and everyone is told to come back after what waits for
-    /// them. The second time it is over at once.
-    fn stop_once(&mut self) {
-        if self.stops_at.is_some() {
-            self.stops_at = Some(self.now);
-            return;
-        }
-        tracing::info!(sockets = self.sockets.len(), "stopping");
-        self.stops_at = Some(self.now + self.grace);
-        self.shard.is_ready = false;
-        if let Some(acceptor) = self.acceptor.take() {
-            acceptor.close(self.poll.registry());
-        }
-        // Once in the life of a process, so a walk over all connections does no harm.
-        let indices: Vec<u32> = self.sockets.iter().map(|(index, _)| index).collect();
-        for index in indices {
-            self.sockets[index].session.shut_down(&mut self.shard);
-            self.deadlines.update(&mut self.sockets, index, self.now);
-        }
-    }
-
-    fn is_over(&self) -> bool {
-        self.stops_at.is_some_and(|at| self.sockets.is_empty() || self.now >= at)
-    }
-}
-
-fn entropy() -> u64 {
-    getrandom::u64().expect("the kernel's random numbers do not fail once it has booted")
 }

@@ -3,7 +3,8 @@
 mod support;
 
 use sluicegate_ws::config::Config;
-use sluicegate_ws::worker::{Server, Stopper, Timing};
+use sluicegate_ws::server::{Server, Stopper};
+use sluicegate_ws::worker::Timing;
 use std::net::SocketAddr;
 use std::thread::JoinHandle;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 mod support;
 
 use std::process::Command;
-use support::{Client, Frame, PING, PONG, Server, event, masked, post, until};
+use support::{Client, Frame, PING, PONG, Server, event, masked, post, post_to, until};
 
 /// A server and a client that must not notice anything.
 struct Bystander {
@@ -59,8 +59,30 @@ fn broken_frames_are_closed_with_their_code() {
 fn malformed_messages_are_answered_and_close_nothing() {
     let mut bystander = Bystander::new();
     let (mut client, _) = bystander.server.client();
-    for text in ["{", "", "null", r#"{"event":"pusher:subscribe"}"#, r#"{"event":7}"#] {
+    for text in ["{", "", "null", "[]", "7", "{}", r#"{"event":7}"#, r#"{"event":null}"#] {
         assert!(client.ask(text).contains("pusher:error"), "{text}");
+    }
+    // One such word has ended other servers.
+    for event in ["pusher:subscribe", "pusher:unsubscribe", "pusher:signin", "client-e"] {
+        for rest in [
+            "",
+            r#","data":null"#,
+            r#","data":7"#,
+            r#","data":[]"#,
+            r#","data":{}"#,
+            r#","data":"{""#,
+            r#","data":{"channel":null}"#,
+            r#","data":{"channel":7,"auth":{}}"#,
+            r#","data":{"channel":"presence-x","auth":7,"channel_data":{}}"#,
+            r#","data":{"auth":null,"user_data":7}"#,
+            r#","data":{"auth":"app-key:00","user_data":"{"}"#,
+            r#","channel":7,"data":{"channel":[]}"#,
+        ] {
+            let text = format!(r#"{{"event":"{event}"{rest}}}"#);
+            let answer = client.ask(&text);
+            let refused = ["pusher:error", "pusher:subscription_error"];
+            assert!(refused.iter().any(|word| answer.contains(word)), "{text}: {answer}");
+        }
     }
     assert!(client.ask(r#"{"event":"client-x","channel":"steady"}"#).contains("4301"));
     let private = r#"{"event":"pusher:subscribe","data":{"channel":"private-x"}}"#;
@@ -77,6 +99,8 @@ fn bad_requests_have_their_status() {
         (good.replace("auth_signature=", "auth_signature=0"), 401),
         (good.replace("/apps/1001", "/apps/7"), 404),
         (String::from_utf8(post("{")).unwrap(), 400),
+        (String::from_utf8(post_to("batch_events", "{}")).unwrap(), 400),
+        (String::from_utf8(post_to("batch_events", r#"{"batch":[null]}"#)).unwrap(), 400),
         (String::from_utf8(post(&event("a", &"x".repeat(10_241)))).unwrap(), 413),
         ("\0\r\n\r\n".to_owned(), 400),
         (format!("GET / HTTP/1.1\r\nHost: {}", "h".repeat(8 << 10)), 431),

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 use support::{Frame, Server, event, masked};
 
@@ -75,14 +77,21 @@ fn a_port_in_use_is_named_with_the_way_out() {
 
 #[test]
 fn what_is_not_served_is_refused_with_the_way_out() {
-    let text = error(&["--workers", "2"]);
-    assert!(text.contains("--workers 2") && text.contains("not supported yet"), "{text}");
+    for workers in ["0", "65"] {
+        let text = error(&["--workers", workers]);
+        assert!(text.contains("--workers") && text.contains("1..=64"), "{text}");
+    }
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("three-shards.toml");
+    let app = "[[app]]\nid = \"1\"\nkey = \"k\"\nsecret = \"s\"\n";
+    fs::write(&file, format!("{app}[limits]\nshards = 3\n")).unwrap();
+    let text = error(&["--workers", "2", "--config", file.to_str().unwrap()]);
+    assert!(text.contains("`shards` is 3") && text.contains("--workers 3"), "{text}");
     let text = error(&["--bind", "0.0.0.0"]);
     assert!(text.contains("--config"), "{text}");
     for path in ["no-such-file.toml", env!("CARGO_MANIFEST_DIR")] {
         let text = error(&["--config", path]);
         assert!(text.contains(&format!("--config {path}: cannot be read")), "{text}");
-        assert!(text.contains("--print-config"), "{text}");
+        assert!(text.contains("config print"), "{text}");
     }
     let text = error(&["--bind", "localhost"]);
     assert!(text.contains("localhost") && text.contains("such as 127.0.0.1"), "{text}");
@@ -92,7 +101,7 @@ fn what_is_not_served_is_refused_with_the_way_out() {
 
 #[test]
 fn the_configuration_in_force_can_be_printed() {
-    let output = run(&["--print-config"]);
+    let output = run(&["config", "print"]);
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
     let value: toml::Table = text.parse().expect("it is TOML");

@@ -80,6 +80,7 @@ fn ids(input: &Input) -> &'static [(u8, Kind)] {
         Kind::Unsubscribe => &[(0, Kind::Subscribe)],
         Kind::Advance
         | Kind::Lease
+        | Kind::Node
         | Kind::Poll
         | Kind::PollParcel
         | Kind::Pressure
@@ -313,6 +314,7 @@ impl Op {
             }
             Kind::Gone => format!("gone({})", name(0)),
             Kind::Lease => format!("lease({} B lent, {} B more)", n[0], n[1]),
+            Kind::Node => format!("node(saturated {})", n[0]),
             Kind::Open => format!("open({})", name(0)),
             Kind::Outlet => format!("outlet({}, {})", name(0), pick(&["shared", "single"], 1)),
             Kind::Poll => "poll()".to_owned(),
@@ -321,11 +323,16 @@ impl Op {
                 format!("pressure(readable {}, avg10 {}, total {})", n[0], n[1], n[2])
             }
             Kind::Publish => {
-                let except =
-                    if n[5] == 1 { format!(", not to {}", name(6)) } else { String::new() };
+                let except = if n[5] > 0 { format!(", not to {}", name(6)) } else { String::new() };
                 let ack = pick(&["none", "now", "wait"], 4);
                 let (conn, topic, bytes, records) = (name(0), name(1), n[2], n[3]);
-                format!("publish({conn}, {topic}, {bytes} B, {records} records, ack {ack}{except})")
+                let keep = match n[7] {
+                    0 => String::new(),
+                    1 => ", keep nothing".to_owned(),
+                    more => format!(", keep the newest {}", more - 1),
+                };
+                let what = format!("{bytes} B, {records} records, ack {ack}{except}{keep}");
+                format!("publish({conn}, {topic}, {what})")
             }
             Kind::Reassembly => format!("reassembly({}, {} B)", name(0), n[1]),
             Kind::Receive => format!("receive(from shard {})", n[0]),

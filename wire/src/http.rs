@@ -417,11 +417,16 @@ const fn reason(status: u16) -> &'static str {
 pub fn pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (decode(name), decode(value))
+        (decode(name, b' '), decode(value, b' '))
     })
 }
 
-fn decode(text: &str) -> Cow<'_, str> {
+/// One segment of a path, decoded; what is not encoded well, stays. A plus is a plus there.
+pub fn decode_segment(text: &str) -> Cow<'_, str> {
+    decode(text, b'+')
+}
+
+fn decode(text: &str, plus: u8) -> Cow<'_, str> {
     if !text.contains(['%', '+']) {
         return Cow::Borrowed(text);
     }
@@ -437,7 +442,7 @@ fn decode(text: &str) -> Cow<'_, str> {
                 }
                 _ => out.push(b'%'),
             },
-            (b'+', _) => out.push(b' '),
+            (b'+', _) => out.push(plus),
             _ => out.push(byte),
         }
     }

@@ -10,6 +10,7 @@
 
 mod outbound;
 mod presence;
+mod user;
 
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -21,12 +22,16 @@ use serde_json::value::RawValue;
 use crate::json;
 
 pub use outbound::{
-    client_event, client_event_frame, connection_established, error, event, event_frame, ping,
-    pong, subscription_error, subscription_succeeded,
+    cache_miss, client_event, client_event_frame, connection_established, error, event, event_data,
+    event_frame, ping, pong, subscription_error, subscription_succeeded,
 };
 pub use presence::{
     BadMember, MAX_USER_ID, MAX_USER_INFO, Member, member, member_added, member_removed,
     presence_succeeded,
+};
+pub use user::{
+    BadUser, MAX_WATCHLIST, SignedIn, is_user_id, server_to_user_channel, signed_in,
+    signin_success, subscription_count, watchlist_events,
 };
 
 /// The deepest nesting of a message: beyond it readers of relayed data may overflow.

@@ -1,4 +1,5 @@
-//! The Pusher Channels HTTP API: bodies of `POST /events` and the text that is signed.
+//! The Pusher Channels HTTP API: bodies of `POST /events` and `POST /batch_events`, and the text
+//! that is signed.
 //!
 //! Bounds: a body is as long as the caller lets it be; at most [`MAX_CHANNELS`] channels are
 //! kept, whatever it holds. Reading recurses nowhere. Every refusal names the field, what is
@@ -39,6 +40,9 @@ pub struct Trigger {
     pub info: Option<String>,
 }
 
+/// The most events of one batch that hosted Pusher takes.
+pub const MAX_BATCH: usize = 10;
+
 /// Limits that operators set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -46,12 +50,14 @@ pub struct Bounds {
     pub data: usize,
     /// The most characters of a channel's name.
     pub channel: usize,
+    /// The most events of one batch.
+    pub batch: usize,
 }
 
 impl Default for Bounds {
     /// Those of hosted Pusher.
     fn default() -> Self {
-        Self { data: MAX_DATA, channel: MAX_CHANNEL }
+        Self { data: MAX_DATA, channel: MAX_CHANNEL, batch: MAX_BATCH }
     }
 }
 
@@ -133,6 +139,7 @@ impl fmt::Display for BadBody {
             Self::NameTooLong { len } => {
                 write!(f, "name: {len} characters, the limit is {MAX_EVENT_NAME}: shorten it")
             }
+            Self::NotAList("batch") => f.write_str("batch: send a list of events"),
             Self::NotAList(field) => write!(f, "{field}: send a list of strings"),
             Self::NotAnObject => f.write_str("body: send a JSON object"),
             Self::NotJson { line, column } => {
@@ -180,7 +187,7 @@ pub fn trigger(body: &[u8]) -> Result<Trigger, BadBody> {
 ///
 /// Unknown fields are ignored. Cost: O(bytes of the body) and 100 x 100 comparisons of names.
 pub fn trigger_within(body: &[u8], bounds: Bounds) -> Result<Trigger, BadBody> {
-    let fields = object(body)?;
+    let fields: Fields<'_> = fields(body)?;
     let name = name(text(fields.name, "name")?)?;
     let channels = channels(&fields, bounds.channel)?;
     let data = text(fields.data, "data")?.ok_or(BadBody::Missing("data"))?;
@@ -194,7 +201,85 @@ pub fn trigger_within(body: &[u8], bounds: Bounds) -> Result<Trigger, BadBody> {
     Ok(Trigger { name, channels, data, socket_id, info: text(fields.info, "info")? })
 }
 
-fn object(body: &[u8]) -> Result<Fields<'_>, BadBody> {
+/// Why a batch is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadBatch {
+    /// The body as a whole.
+    Body(BadBody),
+    /// This event, counted from 0.
+    Event {
+        /// Its place in the batch.
+        index: usize,
+        /// What is wrong with it.
+        why: BadBody,
+    },
+    /// More events than a batch may have.
+    TooMany {
+        /// How many.
+        count: usize,
+        /// The most it may have.
+        max: usize,
+    },
+}
+
+impl BadBatch {
+    /// The HTTP status to answer with.
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::Body(why) | Self::Event { why, .. } => why.status(),
+            Self::TooMany { .. } => 400,
+        }
+    }
+}
+
+impl fmt::Display for BadBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Body(why) => why.fmt(f),
+            Self::Event { index, why } => write!(f, "batch[{index}]: {why}"),
+            Self::TooMany { count, max } => {
+                write!(f, "batch: {count} events, the limit is {max}: split the call")
+            }
+        }
+    }
+}
+
+impl core::error::Error for BadBatch {}
+
+#[derive(Deserialize)]
+struct BatchFields<'a> {
+    #[serde(borrow)]
+    batch: Option<&'a RawValue>,
+}
+
+/// Reads the body of `POST /batch_events` within the bounds of hosted Pusher.
+pub fn batch(body: &[u8]) -> Result<Vec<Trigger>, BadBatch> {
+    batch_within(body, Bounds::default())
+}
+
+/// Reads the body of `POST /batch_events`: its events in order, each as
+/// [`trigger_within`] reads it. Cost: O(bytes of the body), and what each event costs.
+pub fn batch_within(body: &[u8], bounds: Bounds) -> Result<Vec<Trigger>, BadBatch> {
+    const FIELD: &str = "batch";
+    let fields: BatchFields<'_> = fields(body).map_err(BadBatch::Body)?;
+    let raw = fields.batch.ok_or(BadBatch::Body(BadBody::Missing(FIELD)))?;
+    let list: List<'_> =
+        serde_json::from_str(raw.get()).map_err(|_| BadBatch::Body(BadBody::NotAList(FIELD)))?;
+    let max = bounds.batch.min(MAX_CHANNELS);
+    match list.count {
+        0 => Err(BadBatch::Body(BadBody::Missing(FIELD))),
+        count if count > max => Err(BadBatch::TooMany { count, max }),
+        _ => (0..)
+            .zip(list.items)
+            .map(|(index, raw)| {
+                let read = trigger_within(raw.get().as_bytes(), bounds);
+                read.map_err(|why| BadBatch::Event { index, why })
+            })
+            .collect(),
+    }
+}
+
+fn fields<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, BadBody> {
     let body = core::str::from_utf8(body).map_err(|_| BadBody::NotUtf8)?;
     let not_json =
         |error: &serde_json::Error| BadBody::NotJson { line: error.line(), column: error.column() };

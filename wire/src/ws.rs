@@ -210,6 +210,8 @@ pub struct Decoder {
     max: usize,
     /// Payload of the fragments so far. Invariant: capacity at most `max`.
     held: Vec<u8>,
+    /// Bytes at the front of `held` that are whole characters, while a text is open.
+    checked: usize,
     phase: Phase,
 }
 
@@ -247,7 +249,7 @@ enum Peek {
 impl Decoder {
     /// A decoder whose messages are at most `max_message` bytes. Allocates nothing.
     pub const fn new(max_message: usize) -> Self {
-        Self { max: max_message, held: Vec::new(), phase: Phase::Idle }
+        Self { max: max_message, held: Vec::new(), checked: 0, phase: Phase::Idle }
     }
 
     /// Takes at most one frame from the front of `buf`, which must begin where the last frame
@@ -257,9 +259,10 @@ impl Decoder {
     /// fault is final: every later call answers the same one. What follows a close frame is
     /// consumed unread.
     ///
-    /// Cost: O(bytes of the frame); no allocation unless the frame is part of a fragmented
-    /// message. The reassembly buffer is freed by the call after the one that hands its message
-    /// out, or by [`Decoder::release`].
+    /// Cost: O(bytes of the frame), and once more O(bytes of the message) for the last fragment of
+    /// a text; no allocation unless the frame is part of a fragmented message. The reassembly
+    /// buffer is freed by the call after the one that hands its message out, or by
+    /// [`Decoder::release`].
     pub fn decode<'a>(&'a mut self, buf: &'a mut [u8]) -> Result<Step<'a>, Fault> {
         self.release();
         match self.phase {
@@ -286,13 +289,10 @@ impl Decoder {
         let (opcode, whole): (Opcode, &'a [u8]) = match (head.opcode, self.phase, head.fin) {
             (Opcode::Text | Opcode::Binary, _, false) => {
                 self.phase = Phase::Open(head.opcode);
-                self.hold(payload);
-                return Ok(Step::Took { consumed, event: None });
+                self.checked = 0;
+                return self.part(payload, consumed);
             }
-            (Opcode::Continuation, _, false) => {
-                self.hold(payload);
-                return Ok(Step::Took { consumed, event: None });
-            }
+            (Opcode::Continuation, _, false) => return self.part(payload, consumed),
             (Opcode::Continuation, Phase::Open(opcode), true) => {
                 self.hold(payload);
                 self.phase = Phase::Complete;
@@ -390,6 +390,23 @@ impl Decoder {
             Ok(len) if size <= max as u64 => Ok(len),
             _ => Err(Fault::TooBig { size, max }),
         }
+    }
+
+    /// Takes a fragment that is not the last one. Text that can be no UTF-8 any more is refused at
+    /// once: the rest of the message need not come.
+    fn part(&mut self, fragment: &[u8], consumed: usize) -> Result<Step<'static>, Fault> {
+        self.hold(fragment);
+        if self.phase == Phase::Open(Opcode::Text) {
+            match core::str::from_utf8(&self.held[self.checked..]) {
+                Ok(_) => self.checked = self.held.len(),
+                Err(error) if error.error_len().is_none() => self.checked += error.valid_up_to(),
+                Err(_) => {
+                    self.phase = Phase::Broken(Fault::InvalidUtf8);
+                    return Err(Fault::InvalidUtf8);
+                }
+            }
+        }
+        Ok(Step::Took { consumed, event: None })
     }
 
     /// Appends a fragment. The buffer doubles, and never past the limit.

@@ -30,7 +30,7 @@ pub(crate) fn ensure_installed(
     Ok(())
 }
 
-/// Whether a program, or `cargo` with a command, starts and says its version.
+/// Whether a program, or one with a command or module, starts and says its version.
 pub(crate) fn answers(program: &str) -> bool {
     let mut words = program.split_whitespace();
     let mut command = Command::new(words.next().unwrap_or(program));

@@ -45,7 +45,7 @@ const STEPS: &[Step] = &[
     Step { name: "swarm", what: "random worlds and their judges, for 90 s", run: swarm },
     Step { name: "fuzz", what: "every decoder against made-up bytes", run: fuzz::step },
     Step { name: "report", what: "the HTML report in a real browser", run: report::run },
-    Step { name: "clients", what: "real Pusher clients, one of them stopped", run: clients::run },
+    Step { name: "clients", what: "real Pusher clients, on Node and Python", run: clients::run },
 ];
 
 pub(crate) fn run(workspace: &Workspace, selection: &Selection) -> Result<()> {

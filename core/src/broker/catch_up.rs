@@ -2,14 +2,17 @@
 //! and joins the audience when it meets the head.
 
 use super::Broker;
-use crate::backlog::has_half;
+use super::fan_out::book_run;
+use crate::backlog::{has_half, holds};
 use crate::lag::Load;
 use crate::ledger::Tally;
-use crate::notice::{Gap, Notice};
-use crate::peers::{Pipe, RUN, SLOT, Stage, Sub, Unplaced};
-use crate::replay::{Bounds, Start};
+use crate::mesh::{Head, Place as At};
+use crate::notice::Gap;
+use crate::peers::{Line, Peers, Pipe, RUN, SLOT, Stage, Sub, Unplaced};
+use crate::replay::{Bounds, Entry, Keep, PAST, Past, Spot, Start};
 use crate::ring::Slot;
 use crate::shed::Band;
+use crate::slab::NONE;
 use crate::verdict::{Place, Reason};
 
 /// What the log loses first.
@@ -21,19 +24,24 @@ enum Visit {
     Asked,
     /// One batch was queued for it.
     Handed,
-    /// Its queue is half full; the next delivery brings it back.
+    /// Its queue is half full, or, of one that has just begun and whose peer takes bytes, full; the
+    /// next delivery brings it back.
     Full,
     /// It met the head of its topic.
     Joined,
 }
 
 impl Broker {
-    /// Keeps a batch that was just sequenced, if the topic keeps any. Under memory pressure, when
-    /// logs go first, none is begun.
-    pub(super) fn retain(&mut self, topic: u32, message: u32) {
-        let bounds =
-            Bounds { records: self.limits.retention_records, bytes: self.limits.retention_bytes };
-        if bounds.records == 0 {
+    /// Keeps a batch that was just sequenced, if it is to be kept. Under memory pressure, when logs
+    /// go first, none is begun.
+    pub(super) fn retain(&mut self, topic: u32, message: u32, keep: Keep) {
+        let records = match keep {
+            Keep::Default => self.limits.retention_records,
+            Keep::Newest(most) => most.get().into(),
+            Keep::No => 0,
+        };
+        let bounds = Bounds { records, bytes: self.limits.retention_bytes };
+        if records == 0 {
             return;
         }
         let log = &mut self.topics[topic].log;
@@ -93,15 +101,47 @@ impl Broker {
         gone
     }
 
-    /// The record that a subscription wants first.
-    pub(super) fn wanted(&self, topic: u32, start: Start) -> u64 {
-        let topic = &self.topics[topic];
-        match start {
-            Start::Tail => topic.next,
-            Start::Earliest => 0,
-            Start::Last(n) => topic.next.saturating_sub(n),
-            Start::At { epoch, sequence } if epoch == topic.epoch => sequence,
-            Start::At { .. } => 0,
+    /// Where a subscription starts, now, at the owner of its topic.
+    /// Cost: O(log of what is retained).
+    pub(super) fn place_of(&self, topic: u32, start: Start) -> At {
+        let Head { next, offset, epoch } = self.head(topic);
+        let log = &self.topics[topic].log;
+        let found = match start {
+            Start::Tail => None,
+            Start::Earliest => log.find(&self.memory, 0),
+            Start::Last(n) => log.find_last(&self.memory, n),
+            Start::At { epoch: of, sequence } => {
+                let wanted = if of == epoch { sequence } else { 0 };
+                log.find(&self.memory, wanted)
+            }
+        };
+        let whole = log.kept(&self.memory);
+        let (from, offset_of, before) = found.map_or((next, offset, whole), |entry| {
+            let held = self.memory.get(entry.message);
+            (held.first, held.offset, entry.before)
+        });
+        let (wanted, past) = match start {
+            Start::At { epoch: of, sequence } if of == epoch => (sequence.max(1), Past::default()),
+            Start::At { .. } => (1, Past::default()),
+            _ => (from, Past { next, offset, whole, before }),
+        };
+        At { wanted, from, offset: offset_of, past }
+    }
+
+    /// A subscription starts there; what it asked for and is gone is told.
+    pub(super) fn put_in_place(&mut self, index: u32, At { wanted, from, offset, past }: At) {
+        let Self { memory, peers, .. } = self;
+        let sub = &mut peers.subs[index];
+        (sub.unplaced, sub.start, sub.passed) = (Unplaced::No, from, offset);
+        if !past.is_over() {
+            sub.place = peers.pasts.insert(past).0;
+            memory.charge(PAST);
+        }
+        if wanted < from {
+            let (place, reason) = LOST;
+            let records = from - wanted;
+            sub.gaps.add(Gap { first: wanted, last: from - 1, records, place, reason });
+            memory.charge(RUN);
         }
     }
 
@@ -109,25 +149,15 @@ impl Broker {
     pub(super) fn start_behind(&mut self, index: u32, start: Start) -> bool {
         let topic = self.peers.subs[index].topic;
         self.forget_old(topic);
-        let wanted = self.wanted(topic, start);
-        let Self { memory, peers, topics, .. } = self;
-        let sub = &mut peers.subs[index];
-        let topic = &topics[topic];
-        if wanted >= topic.next {
+        let place = self.place_of(topic, start);
+        self.put_in_place(index, place);
+        if place.from >= self.topics[topic].next {
             return false;
         }
-        let found = topic.log.find(memory, wanted);
-        let from = found.map_or(topic.next, |message| memory.get(message).first);
-        let first = wanted.max(1);
-        if matches!(start, Start::At { .. }) && first < from {
-            let (place, reason) = (Place::Backlog, Reason::Retention);
-            sub.gaps.add(Gap { first, last: from - 1, records: from - first, place, reason });
-            memory.charge(RUN);
-        }
-        let Some(message) = found else { return false };
-        sub.start = from;
-        sub.passed = memory.get(message).offset;
+        let sub = &mut self.peers.subs[index];
         sub.stage = Stage::Behind;
+        sub.line = Line::Begun;
+        self.begun.push_back(&mut self.peers.subs, index);
         true
     }
 
@@ -150,14 +180,54 @@ impl Broker {
 
     /// A subscription is not catching up any more, or goes from one list to the other.
     pub(super) fn stop_behind(&mut self, index: u32) {
-        let subs = &mut self.peers.subs;
-        if subs[index].asked {
-            self.forget_question(index);
-        } else if core::mem::take(&mut subs[index].stalled) {
-            self.peers.outlets[subs[index].outlet].stalled.unlink(subs, index);
-        } else {
-            self.behind.unlink(subs, index);
+        let Peers { outlets, subs, .. } = &mut self.peers;
+        let Sub { outlet, line, .. } = subs[index];
+        subs[index].line = Line::Ready;
+        match line {
+            Line::Asked => self.mesh.fetching -= 1,
+            Line::Begun => self.begun.unlink(subs, index),
+            Line::Ready => self.behind.unlink(subs, index),
+            Line::Stalled => outlets[outlet].stalled.unlink(subs, index),
         }
+    }
+
+    /// A subscription that is catching up waits until its outlet has less queued.
+    fn stall(&mut self, index: u32) {
+        self.stop_behind(index);
+        let Peers { outlets, subs, .. } = &mut self.peers;
+        subs[index].line = Line::Stalled;
+        outlets[subs[index].outlet].stalled.push_back(subs, index);
+    }
+
+    /// Those that have just begun get their first batch, and join if it was the only one: what is
+    /// sequenced next may push it out of a log that keeps little. False when a peer that takes
+    /// bytes has to be written to first.
+    pub(super) fn begin(&mut self, left: &mut u32) -> bool {
+        while *left > 0
+            && let Some(index) = self.begun.front()
+        {
+            match self.visit(index) {
+                Visit::Asked => self.ask_for_past(index),
+                Visit::Full if !self.refuses(index) => return false,
+                Visit::Full => self.stall(index),
+                Visit::Joined => self.join_at_head(index),
+                Visit::Handed => {
+                    *left -= 1;
+                    self.stop_behind(index);
+                    let head = self.head_here(self.peers.subs[index].topic);
+                    if self.peers.subs[index].start >= head.0 {
+                        self.join_at(index, head);
+                    } else {
+                        self.note_behind(index);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn refuses(&self, index: u32) -> bool {
+        self.peers.outlets[self.peers.subs[index].outlet].write.refusing
     }
 
     /// Hands out at most `most` batches, one to each subscription in rotation. Returns how many.
@@ -172,12 +242,7 @@ impl Broker {
                     handed += 1;
                     self.behind.rotate(&mut self.peers.subs);
                 }
-                Visit::Full => {
-                    self.stop_behind(index);
-                    let subs = &mut self.peers.subs;
-                    subs[index].stalled = true;
-                    self.peers.outlets[subs[index].outlet].stalled.push_back(subs, index);
-                }
+                Visit::Full => self.stall(index),
                 Visit::Joined => self.join_at_head(index),
             }
         }
@@ -201,6 +266,7 @@ impl Broker {
 
     /// A subscription catches up no more.
     pub(super) fn leave_behind(&mut self, index: u32) {
+        self.forget_past(index);
         let topic = self.peers.subs[index].topic;
         self.peers.subs[index].unplaced = Unplaced::No;
         if !self.is_owned(topic) {
@@ -217,6 +283,7 @@ impl Broker {
 
     /// Nobody catches up any more: what they still needed is lost. Cost: O(subscriptions).
     pub(super) fn end_catching_up(&mut self, why: (Place, Reason)) {
+        self.forget_answers();
         let behind = self.peers.subs.iter().filter(|(_, sub)| sub.stage == Stage::Behind);
         let behind: alloc::vec::Vec<u32> = behind.map(|(index, _)| index).collect();
         for index in behind {
@@ -224,12 +291,11 @@ impl Broker {
             let head = self.head_here(sub.topic);
             let is_placed = sub.unplaced == Unplaced::No;
             if is_placed {
-                self.lose_behind(index, head, why);
+                self.lose_behind(index, head_spot(head), why);
             }
             self.join_at_head(index);
             if !is_placed {
-                let sub = self.peers.sub_id(index);
-                self.notices.push_back(Notice::Joined { sub, start: head.0 });
+                self.note_joined(index, head.0);
             }
         }
     }
@@ -250,28 +316,33 @@ impl Broker {
         if owned && sub.start >= self.topics[topic].next {
             return Visit::Joined;
         }
-        if has_half(self.load_of(sub), sub.limit) {
+        let (load, limit) = (self.load_of(sub), sub.limit);
+        let is_full = if sub.line == Line::Begun && !self.refuses(index) {
+            holds(load, Load::default(), limit)
+        } else {
+            has_half(load, limit)
+        };
+        if is_full {
             return Visit::Full;
         }
         if !owned {
             return Visit::Asked;
         }
-        let Some(message) = self.topics[topic].log.find(&self.memory, sub.start) else {
-            let (next, passed) = (self.topics[topic].next, self.topics[topic].books.sequenced);
-            self.lose_behind(index, (next, passed.bytes), LOST);
+        let Some(entry) = self.topics[topic].log.find(&self.memory, sub.start) else {
+            self.lose_behind(index, head_spot(self.head_here(topic)), LOST);
             return Visit::Joined;
         };
-        self.memory.retain(message, 1);
-        self.hand(index, message);
+        self.memory.retain(entry.message, 1);
+        self.hand(index, entry);
         Visit::Handed
     }
 
     /// Queues a batch of the past, with the reference that it has, for a subscription; what is
     /// missing before it is lost.
-    pub(super) fn hand(&mut self, index: u32, message: u32) {
+    pub(super) fn hand(&mut self, index: u32, Entry { message, before }: Entry) {
         let held = self.memory.get(message);
         let (first, offset, tally, cost) = (held.first, held.offset, held.tally, held.cost);
-        self.lose_behind(index, (first, offset), LOST);
+        self.lose_behind(index, Spot { first, offset, before }, LOST);
         let sub = &mut self.peers.subs[index];
         let (topic, at) = (sub.topic, sub.outlet);
         sub.start = first + tally.records;
@@ -279,6 +350,9 @@ impl Broker {
         sub.waiting.add(cost);
         sub.slots += 1;
         sub.books.expect(tally);
+        let mut after = before;
+        after += tally;
+        self.move_past(index, after);
         let outlet = &mut self.peers.outlets[at];
         outlet.waiting.add(cost);
         outlet.ring.push(Slot { message, sub: index });
@@ -288,25 +362,66 @@ impl Broker {
         self.note_heavy(at);
     }
 
-    /// Batches that a subscription still needed are no longer held: up to the record `first`, and
-    /// up to `offset` bytes of the topic.
-    pub(super) fn lose_behind(
-        &mut self,
-        index: u32,
-        (first, offset): (u64, u64),
-        why: (Place, Reason),
-    ) {
+    /// A subscription has passed so much of what was kept; with all of its past it goes on where it
+    /// began.
+    fn move_past(&mut self, index: u32, before: Tally) {
+        let Some(&past) = self.peers.past_of(index) else { return };
+        let past = Past { before, ..past };
         let sub = &mut self.peers.subs[index];
-        if sub.start >= first {
+        self.peers.pasts[sub.place] = past;
+        if past.is_over() {
+            (sub.start, sub.passed) = (past.next, past.offset);
+            self.forget_past(index);
+        }
+    }
+
+    /// Of a subscription that is, or was, behind.
+    fn forget_past(&mut self, index: u32) {
+        let past = core::mem::replace(&mut self.peers.subs[index].place, NONE);
+        if past != NONE {
+            self.peers.pasts.remove(past);
+            self.memory.discharge(PAST);
+        }
+    }
+
+    /// Batches that a subscription still needed are no longer held, or never were: up to a spot of
+    /// the topic.
+    pub(super) fn lose_behind(&mut self, index: u32, spot: Spot, why: (Place, Reason)) {
+        let from = self.peers.subs[index].start;
+        if from >= spot.first {
             return;
         }
-        let lost = Tally { records: first - sub.start, bytes: offset - sub.passed };
+        if let Some(&past) = self.peers.past_of(index) {
+            let is_within = spot.first < past.next;
+            let before = if is_within { spot.before } else { past.whole };
+            let to = spot.first.min(past.next);
+            let sub = &mut self.peers.subs[index];
+            (sub.start, sub.passed) = (to, spot.offset);
+            self.move_past(index, before);
+            let mut lost = before;
+            lost -= past.before;
+            self.lose_run(index, (from, to - 1), lost, why);
+        }
+        let sub = &mut self.peers.subs[index];
         let from = sub.start;
-        (sub.start, sub.passed) = (first, offset);
+        if from < spot.first {
+            let lost = Tally { records: spot.first - from, bytes: spot.offset - sub.passed };
+            (sub.start, sub.passed) = (spot.first, spot.offset);
+            self.lose_run(index, (from, spot.first - 1), lost, why);
+        }
+    }
+
+    /// Some of the records `first..=last` were meant for a subscription and are lost.
+    fn lose_run(&mut self, index: u32, run: (u64, u64), lost: Tally, why: (Place, Reason)) {
+        if lost.records == 0 {
+            return;
+        }
+        let Self { ledger, memory, peers: Peers { outlets, subs, .. }, topics, .. } = self;
+        let sub = &mut subs[index];
+        let (topic, outlet) = (&mut topics[sub.topic], &outlets[sub.outlet]);
         sub.books.expect(lost);
-        let topic = &mut self.topics[sub.topic];
-        self.ledger.expected(topic.tenant, &mut topic.books, lost);
-        self.book_drop(index, (from, lost), why.0, why.1);
+        ledger.expected(topic.tenant, &mut topic.books, lost);
+        book_run((ledger, memory, topic, sub, outlet), run, lost, why);
         self.peers.note_due(index);
         self.wake(index);
     }
@@ -316,4 +431,9 @@ impl Broker {
         let outlet = self.peers.subs[index].outlet;
         self.egress.wake(&mut self.peers.outlets, outlet);
     }
+}
+
+/// The head of a topic: nothing that was kept comes after it.
+fn head_spot((first, offset): (u64, u64)) -> Spot {
+    Spot { first, offset, before: Tally::ZERO }
 }

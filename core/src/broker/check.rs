@@ -1,13 +1,15 @@
 //! Recounts everything and compares it with what is kept. For tests and the simulator.
 
+use super::fetch::Answer;
 use super::{Broker, Offer};
 use crate::backlog::{has_half, holds};
 use crate::id::SubId;
 use crate::lag::Load;
 use crate::ledger::{Books, Broken, Tally, same, same_tally};
 use crate::mesh::{Outbox, Parcel};
-use crate::peers::{CONN, OUTLET, PAUSE_PARKED, RUN, SLOT, SUB, Stage};
-use crate::replay::ENTRY;
+use crate::notice::Notice;
+use crate::peers::{CONN, Line, OUTLET, PAUSE_PARKED, RUN, SLOT, SUB, Stage};
+use crate::replay::{ENTRY, PAST};
 use crate::schedule::Origin;
 use crate::slab::NONE;
 use crate::topic::Topic;
@@ -100,6 +102,13 @@ impl Broker {
                 *inflight.entry(fan.conn).or_insert(0) += permit.cost();
             }
         }
+        for (_, answer) in &self.mesh.answers {
+            if let Answer::Batch(entry) = answer {
+                *references.entry(entry.message).or_default() += 1;
+            }
+        }
+        let unheard = self.notices.iter().filter(|one| matches!(one, Notice::Joined { .. }));
+        same("joined notices to be heard", self.mesh.unheard.into(), unheard.count() as u64)?;
         for (_, flight) in self.mesh.flights.iter() {
             permits.push((self.topics[flight.topic].tenant, flight.permit.cost()));
             *inflight.entry(flight.conn).or_insert(0) += flight.permit.cost();
@@ -230,17 +239,20 @@ impl Broker {
 
     fn check_log(&self, topic: &Topic, references: &mut References) -> Result<(), Broken> {
         let (mut records, mut bytes, mut next) = (0, 0, 0);
-        for message in topic.log.iter() {
-            *references.entry(message).or_default() += 1;
-            let held = self.memory.get(message);
-            same("log: no holes", held.first, if next == 0 { held.first } else { next })?;
+        let mut before = topic.log.iter().next().map_or(Tally::ZERO, |oldest| oldest.before);
+        for entry in topic.log.iter() {
+            *references.entry(entry.message).or_default() += 1;
+            let held = self.memory.get(entry.message);
+            same("log: in order", held.first.min(next), next)?;
+            same_tally("log: what was kept has no holes", entry.before, before)?;
+            before += held.tally;
             next = held.first + held.tally.records;
             records += held.tally.records;
             bytes += held.cost;
         }
         same("log: records", topic.log.totals().0, records)?;
         same("log: bytes", topic.log.totals().1, bytes)?;
-        same("log: ends at the head", if next == 0 { topic.next } else { next }, topic.next)
+        same("log: ends before the head", topic.next.min(next), next)
     }
 
     fn check_memory(&self, references: &References) -> Result<(), Broken> {
@@ -255,9 +267,9 @@ impl Broker {
         bytes += u64::from(self.peers.conns.len()) * CONN;
         bytes += self.peers.conns.iter().map(|(_, conn)| conn.reassembly).sum::<u64>();
         bytes += u64::from(self.peers.outlets.len()) * OUTLET;
-        bytes += u64::from(self.peers.subs.len()) * SUB;
-        bytes += self.topics.iter().map(|(_, topic)| topic.charge()).sum::<u64>();
+        bytes += u64::from(self.peers.subs.len()) * SUB + u64::from(self.peers.pasts.len()) * PAST;
         bytes += self.peers.subs.iter().map(|(_, sub)| sub.gaps.len() * RUN).sum::<u64>();
+        bytes += self.topics.iter().map(|(_, topic)| topic.charge()).sum::<u64>();
         let logs = self.topics.iter().flat_map(|(_, topic)| topic.log.iter());
         bytes += logs.map(|_| ENTRY).sum::<u64>();
         bytes += self.mesh.outboxes.iter().flat_map(Outbox::iter).map(Parcel::cost).sum::<u64>();
@@ -282,6 +294,15 @@ impl Broker {
         whose
     }
 
+    /// Where its topic was when a subscription began that has a past
+    /// ([`has_past`](Self::has_past)), and how many records from before that are still to come or
+    /// to be told as lost. For judges.
+    pub fn began(&self, sub: SubId) -> Option<(u64, u64)> {
+        let has_past = self.has_past(sub)?;
+        let past = self.peers.past_of(sub.index).filter(|_| has_past)?;
+        Some((past.next, past.whole.records - past.before.records))
+    }
+
     /// The stuck-state predicate: is there work that nothing will ever wake? Holds when the host
     /// has polled all effects and the last `step` said `Idle`. Cost: O(everything).
     pub fn check_quiescent(&self) -> Result<(), Broken> {
@@ -295,7 +316,9 @@ impl Broker {
         });
         same("quiescent: outlet could write", stuck.count() as u64, 0)?;
         let room = self.peers.subs.iter().filter(|(_, sub)| {
-            sub.stage == Stage::Behind && !sub.asked && !has_half(self.load_of(sub), sub.limit)
+            sub.stage == Stage::Behind
+                && sub.line != Line::Asked
+                && !has_half(self.load_of(sub), sub.limit)
         });
         same("quiescent: could catch up", room.count() as u64, 0)?;
         let saturated = self.band() == crate::shed::Band::Saturated;

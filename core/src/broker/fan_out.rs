@@ -52,15 +52,21 @@ pub(super) type Losers<'a> =
 
 /// Books a batch as dropped, and keeps the gap for a subscriber who will still read.
 #[inline(always)]
-pub(super) fn book_loss(
+pub(super) fn book_loss(losers: Losers<'_>, (first, tally): (u64, Tally), why: (Place, Reason)) {
+    book_run(losers, (first, first + tally.records - 1), tally, why);
+}
+
+/// The same, for records that are not all of `first..=last`.
+#[inline(always)]
+pub(super) fn book_run(
     (ledger, memory, topic, sub, outlet): Losers<'_>,
-    (first, tally): (u64, Tally),
+    (first, last): (u64, u64),
+    tally: Tally,
     (place, reason): (Place, Reason),
 ) {
     let page = Page { tenant: topic.tenant, topic: &mut topic.books, sub: &mut sub.books };
     ledger.dropped(page, place, reason, tally);
     if sub.is_active() || outlet.closing == Some(Close::AfterFlush) {
-        let last = first + tally.records - 1;
         let before = sub.gaps.len();
         sub.gaps.add(Gap { first, last, records: tally.records, place, reason });
         memory.recharge(RUN * before, RUN * sub.gaps.len());
@@ -70,13 +76,22 @@ pub(super) fn book_loss(
 impl Broker {
     /// Runs queued publishes, fairly, until `work` deliveries are prepared (a publish without an
     /// audience counts as one) or a peer that takes bytes has to be written to first.
+    /// Does nothing while a joined notice waits: the host hears it before any record follows.
     /// Cost: O(work).
     pub fn step(&mut self, work: u32) -> Progress {
         self.tape_step(work);
+        if self.mesh.unheard > 0 {
+            return Progress::More;
+        }
+        self.take_answers();
         let mut left = work;
-        left -= self.relieve(work);
-        let share = self.share_of_behind(left);
-        left -= self.catch_up(share);
+        if !self.begin(&mut left) {
+            return Progress::More;
+        }
+        let begun = work - left;
+        left -= self.relieve(left);
+        let share = self.share_of_behind(begun + left);
+        left -= self.catch_up(share.saturating_sub(begun).min(left));
         loop {
             if self.fan.is_some() && !self.fan_out(&mut left) {
                 return Progress::More;
@@ -109,7 +124,8 @@ impl Broker {
     /// Whether a step would find something to do.
     pub(super) fn wants_step(&self) -> bool {
         let running = self.fan.is_some() || self.schedule.is_runnable();
-        running || !self.behind.is_empty() || self.wants_relief()
+        let behind = !self.behind.is_empty() || !self.begun.is_empty();
+        running || behind || !self.mesh.answers.is_empty() || self.wants_relief()
     }
 
     /// Sequences the next job and begins its fan-out. False when nothing can run.
@@ -129,7 +145,7 @@ impl Broker {
 
     /// A batch gets its place in its topic, is kept and sent to other shards, and its fan-out
     /// begins.
-    fn sequence(&mut self, ticket: Ticket, mut job: Job) {
+    fn sequence(&mut self, ticket: Ticket, job: Job) {
         let topic = &mut self.topics[job.topic];
         let first = topic.sequence(job.tally.records);
         self.memory.sequence(job.message, first, topic.books.sequenced.bytes);
@@ -137,20 +153,17 @@ impl Broker {
         if job.ack != Ack::None && self.peers.conn(job.conn).is_ok() {
             self.notices.push_back(Notice::Committed { conn: job.conn, ticket, first });
         }
-        let here = self.mesh.shard;
-        let mut except = job.except.map(|outlet| (here, outlet));
-        if let Origin::Forwarded { shard, flight, except: told } = job.origin {
+        if let Origin::Forwarded { shard, flight } = job.origin {
             self.answer_forward(job.topic, (shard, flight), Ok(first));
-            except = told;
-            job.except = told.filter(|(shard, _)| *shard == here).map(|(_, outlet)| outlet);
         }
-        self.retain(job.topic, job.message);
-        self.post_batch(job.topic, job.message, except);
+        self.retain(job.topic, job.message, job.keep);
+        self.post_batch(job.topic, job.message, job.except);
         self.begin_fan_out(job);
     }
 
     pub(super) fn begin_fan_out(&mut self, job: Job) {
-        let except = job.except.filter(|outlet| self.peers.outlet(*outlet).is_ok());
+        let here = job.except.filter(|(shard, _)| *shard == self.mesh.shard);
+        let except = here.filter(|(_, outlet)| self.peers.outlet(*outlet).is_ok());
         let is_foreign = matches!(job.origin, Origin::Batch { .. });
         let lost = if is_foreign { self.lost_before(job.topic, job.message) } else { None };
         let held = self.memory.get(job.message);
@@ -163,7 +176,7 @@ impl Broker {
             cost: held.cost,
             served: 0,
             reached: 0,
-            except: except.map_or(NONE, |outlet| outlet.index),
+            except: except.map_or(NONE, |(_, outlet)| outlet.index),
             conn: job.conn,
             permit: job.permit,
             is_foreign,

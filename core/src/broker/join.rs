@@ -12,7 +12,7 @@ use crate::verdict::{Place, Policy, Reason, Refusal};
 impl Broker {
     /// Subscribes, from where the wish says. To a topic that another shard owns, the subscription
     /// may be in force only once a joined notice says so: while [`start_of`](Self::start_of) is
-    /// `None`.
+    /// `None`. Refused while a shard of the process is saturated.
     /// Cost: O(1); O(log of what is retained) for a start in the past.
     pub fn subscribe(
         &mut self,
@@ -39,6 +39,7 @@ impl Broker {
         if !allowed || self.topics[topic].tenant != conn.tenant {
             return Err(Refusal::never(Place::Backlog, Reason::NotAllowed));
         }
+        self.welcome()?;
         if u64::from(self.peers.subs.len()) >= self.limits.max_subscriptions {
             return Err(Refusal::after(Place::Table, Reason::Limit, 1_000));
         }
@@ -62,9 +63,7 @@ impl Broker {
             self.note_interest(topic);
         } else if !owned && wish.start != Start::Tail {
             self.start_far_behind(index);
-        } else if self.start_behind(index, wish.start) {
-            self.note_behind(index);
-        } else {
+        } else if !self.start_behind(index, wish.start) {
             let Topic { next, answered, .. } = self.topics[topic];
             let start = if wish.policy == Policy::Block { next.max(answered) } else { next };
             self.join_audience(index, start);

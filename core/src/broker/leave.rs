@@ -56,7 +56,6 @@ impl Broker {
         let (topic, place) = (sub.topic, sub.place);
         let was = core::mem::replace(&mut sub.stage, Stage::Draining);
         self.peers.conns[self.peers.outlets[sub.outlet].conn].subs -= 1;
-        sub.place = NONE;
         let block = sub.policy == Policy::Block;
         self.topics[topic].blockers -= u32::from(block);
         if was == Stage::Behind {
@@ -68,6 +67,7 @@ impl Broker {
             self.topics[topic].pending.unlink(&mut self.peers.subs, index);
             return self.note_interest(topic);
         }
+        self.peers.subs[index].place = NONE;
         if block {
             self.note_hold(index);
         }

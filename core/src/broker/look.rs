@@ -5,11 +5,16 @@ use crate::id::{ConnId, OutletId, SubId, TenantId, TopicId};
 use crate::lag::Load;
 use crate::ledger::{Books, SubBooks, Tally, TopicBooks};
 use crate::limits::Limits;
+use crate::memory::Held;
+use crate::mesh::Named;
 use crate::peers::{Stage, Unplaced};
 use crate::pressure::Factor;
 use crate::shed::Band;
 use crate::time::Instant;
 use crate::topic::{Member, Topic};
+use alloc::sync::Arc;
+use bytes::Bytes;
+use core::time::Duration;
 
 impl Broker {
     /// The time of the last [`advance`](Self::advance).
@@ -54,6 +59,26 @@ impl Broker {
         (sub.stage != Stage::Pending && sub.unplaced == Unplaced::No).then_some(sub.start)
     }
 
+    /// Whether a subscription that asked for the newest or the oldest records
+    /// ([`Start::Last`](crate::Start::Last), [`Start::Earliest`](crate::Start::Earliest)) is still
+    /// to be given any that its topic had kept when it began; none while the shard that owns the
+    /// topic has not answered. Asked when the subscription is confirmed, so before the next
+    /// [`step`](Self::step): whether a record of the past follows, or its loss is told.
+    /// Cost: O(1).
+    pub fn has_past(&self, sub: SubId) -> Option<bool> {
+        self.start_of(sub)?;
+        Some(self.peers.past_of(sub.index).is_some())
+    }
+
+    /// The newest batch that a topic keeps, and when it was admitted; none on a shard that does not
+    /// own the topic. Cost: O(1).
+    pub fn newest_kept(&self, topic: TopicId) -> Option<(&Bytes, Instant)> {
+        let newest = self.topics.get(topic.index, topic.generation)?.log.newest()?;
+        let Held { frame, at, .. } = self.memory.get(newest);
+        let age = Duration::from_millis(self.limits.retention_ms);
+        (self.now.since(*at) < age).then_some((frame, *at))
+    }
+
     /// Whether anything is still to be written to an outlet, or told to one of its subscriptions:
     /// records, control frames, gaps. Cost: O(its subscriptions).
     pub fn has_work(&self, outlet: OutletId) -> Option<bool> {
@@ -67,6 +92,16 @@ impl Broker {
     pub fn epoch(&self, topic: TopicId) -> Option<u64> {
         let found = &self.topics[self.topic_index(topic).ok()?];
         (found.owner == self.mesh.shard || found.member == Member::Joined).then_some(found.epoch)
+    }
+
+    /// The shard that owns a topic of this name, whether it exists or not. Cost: O(bytes).
+    pub fn owner(&self, tenant: TenantId, name: &str) -> u32 {
+        Named::of(tenant.index, name).owner(self.mesh.shards)
+    }
+
+    /// The name of a topic.
+    pub fn topic_name(&self, topic: TopicId) -> Option<Arc<str>> {
+        self.topics.get(topic.index, topic.generation).map(|topic| Arc::clone(&topic.name))
     }
 
     /// Subscriptions of a topic.

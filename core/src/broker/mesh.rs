@@ -3,19 +3,23 @@
 //! as on one shard.
 
 use super::Broker;
-use crate::id::{ConnId, OutletId, TenantId, Ticket};
+use super::fetch::Answer;
+use super::publish::SATURATED_RETRY_MS;
+use crate::id::{ConnId, OutletId, SubId, TenantId, Ticket};
 use crate::lag::Load;
 use crate::lease::Permit;
 use crate::ledger::Tally;
 use crate::mesh::{self, Body, CREDIT_BATCHES, CREDIT_BYTES, Carried, Head, Outbox, Parcel};
 use crate::notice::Notice;
 use crate::peers::Unplaced;
+use crate::replay::Keep;
 use crate::schedule::{Hold, Job, Origin};
 use crate::shed::Band;
 use crate::slab::Slab;
 use crate::time::Instant;
 use crate::topic::{Credit, Member, Topic};
 use crate::verdict::{Ack, Place, Policy, Reason, Refusal};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -35,6 +39,10 @@ pub(super) struct Mesh {
     calm: Option<Instant>,
     /// Subscriptions that asked the owner of their topic for batches of the past.
     pub(super) fetching: u32,
+    /// Answers that came since the last step.
+    pub(super) answers: VecDeque<(SubId, Answer)>,
+    /// Joined notices that the host has not polled.
+    pub(super) unheard: u32,
 }
 
 /// For how long every queue to another shard has to be less than half full before one that was
@@ -64,6 +72,8 @@ impl Mesh {
             congested: false,
             calm: None,
             fetching: 0,
+            answers: VecDeque::new(),
+            unheard: 0,
         }
     }
 }
@@ -83,6 +93,28 @@ impl Broker {
         let topic = outbox.pop_lossy()?;
         self.topics[topic].lossy &= !(1 << to);
         Some(self.parcel(topic, Body::Lost(self.head(topic))))
+    }
+
+    /// Whether any shard of the process [is saturated](Self::is_saturated): the host knows the bit
+    /// of each and tells all of them when one changes. Until it says no, nothing new is admitted
+    /// here, no subscription is taken and no peer is [welcome](Self::welcome).
+    /// Cost: O(1); when it ends, O(publishes that are admitted).
+    pub fn node(&mut self, saturated: bool) {
+        self.tape_node(saturated);
+        if core::mem::replace(&mut self.node_saturated, saturated) && !saturated {
+            self.serve_parked();
+        }
+    }
+
+    /// Whether a peer that comes to subscribe should be let in. Who only asks or publishes is: each
+    /// of its calls gets an answer of its own. Cost: O(1).
+    pub fn welcome(&self) -> Result<(), Refusal> {
+        let place = match self.node_saturated {
+            false => return Ok(()),
+            true if self.bands.band() == Band::Saturated => Place::Memory,
+            true => Place::Mesh,
+        };
+        Err(Refusal::after(place, Reason::Saturated, SATURATED_RETRY_MS))
     }
 
     /// Whether parcels should be handed in: not while many batches wait for their fan-out here.
@@ -105,10 +137,10 @@ impl Broker {
             _ => self.find_topic(known, &text).ok_or(Refusal::GONE),
         };
         match (body, topic) {
-            (Body::Forward(carried, flight), Ok(topic)) => {
-                self.take_forward(topic.index, carried, (from, flight));
+            (Body::Forward(carried, flight, keep), Ok(topic)) => {
+                self.take_forward(topic.index, (carried, keep), (from, flight));
             }
-            (Body::Forward(carried, flight), Err(why)) => {
+            (Body::Forward(carried, flight, _), Err(why)) => {
                 let bytes = carried.frame.len() as u64;
                 let tally = Tally { records: carried.records, bytes };
                 self.ledger.received(tenant, tally);
@@ -134,9 +166,7 @@ impl Broker {
             }
             (Body::Fetch(fetch), Ok(topic)) => self.take_fetch(topic.index, from, fetch),
             (Body::Place(sub, place), Ok(_)) => self.take_place(sub, place),
-            (Body::Past(sub, carried, first, offset), Ok(_)) => {
-                self.take_past(sub, carried, (first, offset));
-            }
+            (Body::Past(sub, carried, spot), Ok(_)) => self.take_past(sub, carried, spot),
             (Body::Fetched(sub, head, is_met), Ok(_)) => self.take_fetched(sub, head, is_met),
             // The topic is gone here: nobody is left who would want it.
             (_, Err(_)) => {}
@@ -167,14 +197,10 @@ impl Broker {
 
     /// A job of this shard goes to the owner of its topic. It keeps its permit until that answers.
     pub(super) fn forward(&mut self, ticket: Ticket, job: Job) {
-        let Job { conn, topic, message, tally, ack, except, permit, .. } = job;
+        let Job { conn, topic, message, tally, ack, except, keep, permit, .. } = job;
         let held = self.memory.get(message);
-        let carried = Carried {
-            frame: held.frame.clone(),
-            records: tally.records,
-            at: held.at,
-            except: except.map(|outlet| (self.mesh.shard, outlet)),
-        };
+        let carried =
+            Carried { frame: held.frame.clone(), records: tally.records, at: held.at, except };
         let cost = held.cost;
         self.memory.release(message);
         let permit = permit.expect("a job of this shard has its permit");
@@ -183,7 +209,7 @@ impl Broker {
         self.ledger.forwarded(self.topics[topic].tenant, tally);
         self.topics[topic].flying.add(cost);
         self.note_flying(topic);
-        let body = Body::Forward(carried, Ticket { index, generation });
+        let body = Body::Forward(carried, Ticket { index, generation }, keep);
         self.post(self.topics[topic].owner, self.parcel(topic, body));
         self.note_idle(topic);
         // It keeps its permit, but its slot is free.
@@ -292,13 +318,20 @@ impl Broker {
 /// At the owner of a topic.
 impl Broker {
     /// A publish of another shard waits in its topic's lane like one of this shard.
-    fn take_forward(&mut self, topic: u32, carried: Carried, (shard, flight): (u32, Ticket)) {
+    fn take_forward(
+        &mut self,
+        topic: u32,
+        (carried, keep): (Carried, Keep),
+        (shard, flight): (u32, Ticket),
+    ) {
         let Carried { frame, records, at, except } = carried;
         let tally = Tally { records, bytes: frame.len() as u64 };
         let message = self.memory.hold(frame, records, at.min(self.now));
         self.ledger.received(self.topics[topic].tenant, tally);
         let mut job = Job::new(ConnId::NOBODY, topic, message, tally, Ack::None);
-        job.origin = Origin::Forwarded { shard, flight, except };
+        job.except = except;
+        job.origin = Origin::Forwarded { shard, flight };
+        job.keep = keep;
         self.schedule.push_remote(job);
         self.note_idle(topic);
     }
@@ -417,14 +450,21 @@ impl Broker {
                 Ok(Head { next: start, offset, .. }) => {
                     self.join_audience(sub, start);
                     self.peers.subs[sub].passed = offset;
-                    let sub = self.peers.sub_id(sub);
-                    self.notices.push_back(Notice::Joined { sub, start });
+                    self.note_joined(sub, start);
                 }
                 Err(why) => self.refuse_pending(sub, why),
             }
         }
         self.note_interest(index);
         self.note_idle(index);
+    }
+
+    /// A subscription to a topic of another shard is in force. No step does anything until the host
+    /// has heard it, so that what it writes then comes before the records.
+    pub(super) fn note_joined(&mut self, index: u32, start: u64) {
+        let sub = self.peers.sub_id(index);
+        self.mesh.unheard += 1;
+        self.notices.push_back(Notice::Joined { sub, start });
     }
 
     /// A batch waits in its topic's lane for its fan-out here.
@@ -439,8 +479,7 @@ impl Broker {
         let mut job = Job::new(ConnId::NOBODY, topic, message, tally, Ack::None);
         let plain = !self.topics[topic].told_block;
         job.origin = Origin::Batch { plain };
-        job.except =
-            except.filter(|(shard, _)| *shard == self.mesh.shard).map(|(_, outlet)| outlet);
+        job.except = except;
         self.schedule.push_remote(job);
         self.note_idle(topic);
     }

@@ -13,8 +13,8 @@ use crate::verdict::{Ack, Place, Reason, Refusal, Verdict};
 
 /// The most records of a batch.
 const MAX_RECORDS: u32 = 4096;
-/// Advice while the shard is saturated.
-const SATURATED_RETRY_MS: u16 = 1_000;
+/// Advice while the shard, or another one, is saturated.
+pub(super) const SATURATED_RETRY_MS: u16 = 1_000;
 
 impl Broker {
     /// Publishes a batch. `conn` is the source; it must not be paused. Cost: O(1).
@@ -103,6 +103,7 @@ impl Broker {
         if self.bands.band() == Band::Saturated {
             return Err(Refusal::after(Place::Memory, Reason::Saturated, SATURATED_RETRY_MS));
         }
+        self.welcome()?;
         let peer = &self.peers.conns[conn];
         let tenant = peer.tenant;
         self.schedule.room(tenant, jobs)?;
@@ -230,6 +231,7 @@ impl Broker {
         let held = self.memory.hold(message.frame, tally.records, self.now);
         let mut job = Job::new(conn, topic, held, tally, message.ack);
         job.except = message.except;
+        job.keep = message.keep;
         job
     }
 
@@ -257,7 +259,7 @@ impl Broker {
         let mut passed = 0;
         while passed < self.schedule.parked_tenants() && self.schedule.has_slot() {
             let Some(index) = self.schedule.next_parked() else { return };
-            if self.bands.band() == Band::Saturated {
+            if self.bands.band() == Band::Saturated || self.node_saturated {
                 return;
             }
             let job = self.schedule.job(index);

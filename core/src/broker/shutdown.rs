@@ -53,7 +53,8 @@ impl Broker {
         let (queued, parked) = self.schedule.counts();
         let remote = self.schedule.remote() + self.mesh.flights.len();
         let is_idle = self.fan.is_none() && queued + parked + remote == 0;
-        let nobody_behind = self.behind.is_empty() && self.mesh.fetching == 0;
+        let none = self.behind.is_empty() && self.begun.is_empty();
+        let nobody_behind = none && self.mesh.fetching == 0;
         is_idle && nobody_behind && self.ledger.shard.lag.is_zero()
     }
 

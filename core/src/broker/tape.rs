@@ -10,10 +10,11 @@ use crate::id::{ConnId, OutletId, SubId, TenantId, TopicId};
 use crate::ledger::Tally;
 use crate::mesh::{Body, Carried, Fetch, Head, Named, Parcel};
 use crate::pressure::Sample;
-use crate::replay::Start;
+use crate::replay::{Keep, Past, Spot, Start};
 use crate::time::Instant;
 use crate::verdict::{Place, Reason, Refusal, Retry, Verdict};
 use alloc::vec::Vec;
+use core::num::NonZeroU32;
 
 mod file;
 mod play;
@@ -57,9 +58,10 @@ kinds! {
     PollParcel 1
     /// Whether it could be read, `avg10`, total.
     Pressure 3
-    /// Connection, topic, bytes, records, ack (none, now, wait), whether one outlet is left out,
-    /// which.
-    Publish 7
+    /// Connection, topic, bytes, records, ack (none, now, wait), whether one outlet is left out (1:
+    /// of this shard, 2 and more: of shard 0 and so on), which, and what is kept (the default,
+    /// nothing, from 2 on: one record less, the newest).
+    Publish 8
     /// Connection, bytes.
     Reassembly 2
     /// From which shard, and the parcel.
@@ -88,6 +90,8 @@ kinds! {
     Unsubscribe 1
     /// Outlet.
     Writable 1
+    /// Whether a shard of the process is saturated.
+    Node 1
 }
 
 /// One input of a shard: a command or an event, or one step of a host's turn.
@@ -234,6 +238,7 @@ tape! {
     tape_close(conn: ConnId, how: Close, bytes: u64) Close [conn.to_bits(), how as u64, bytes];
     tape_gone(conn: ConnId) Gone [conn.to_bits()];
     tape_lease(lent: u64, lendable: u64) Lease [lent, lendable];
+    tape_node(saturated: bool) Node [saturated.into()];
     tape_open(tenant: TenantId) Open [tenant.to_bits()];
     tape_outlet(conn: ConnId, pipe: Pipe) Outlet [conn.to_bits(), pipe as u64];
     tape_poll() Poll [];
@@ -261,11 +266,17 @@ impl Broker {
     }
 
     pub(super) fn tape_publish(&mut self, conn: ConnId, topic: TopicId, message: &Message) {
+        let here = self.mesh.shard;
         self.note(Kind::Publish, || {
-            let (known, except) = optional(message.except.map(OutletId::to_bits));
+            let (known, except) = match message.except {
+                None => (0, 0),
+                Some((shard, outlet)) if shard == here => (1, outlet.to_bits()),
+                Some((shard, outlet)) => (2 + u64::from(shard), outlet.to_bits()),
+            };
             let Message { frame, records, ack, .. } = message;
             let (bytes, records) = (frame.len() as u64, u64::from(*records));
-            [conn.to_bits(), topic.to_bits(), bytes, records, *ack as u64, known, except]
+            let (conn, topic, keep) = (conn.to_bits(), topic.to_bits(), of_keep(message.keep));
+            [conn, topic, bytes, records, *ack as u64, known, except, keep]
         });
     }
 
@@ -308,10 +319,18 @@ fn start([tag, first, second]: [u64; 3]) -> Start {
     }
 }
 
-const fn optional(bits: Option<u64>) -> (u64, u64) {
-    match bits {
-        None => (0, 0),
-        Some(bits) => (1, bits),
+const fn of_keep(keep: Keep) -> u64 {
+    match keep {
+        Keep::Default => 0,
+        Keep::No => 1,
+        Keep::Newest(most) => 1 + most.get() as u64,
+    }
+}
+
+fn keep(number: u64) -> Keep {
+    match number.checked_sub(1) {
+        None => Keep::Default,
+        Some(most) => NonZeroU32::new(narrow(most)).map_or(Keep::No, Keep::Newest),
     }
 }
 
@@ -347,13 +366,17 @@ fn of_head(Head { next, offset, epoch }: Head) -> [u64; 3] {
     [next, offset, epoch]
 }
 
+const fn of_past(Past { next, offset, whole, before }: Past) -> [u64; 6] {
+    [next, offset, whole.records, whole.bytes, before.records, before.bytes]
+}
+
 /// From whom, of which topic, which body, and its numbers.
 fn of_parcel(from: u32, parcel: &Parcel) -> [u64; MOST] {
     let mut body = Vec::with_capacity(MOST);
     let tag = match &parcel.body {
-        Body::Forward(job, flight) => {
+        Body::Forward(job, flight, keep) => {
             body.extend(of_carried(job));
-            body.push(flight.to_bits());
+            body.extend([flight.to_bits(), of_keep(*keep)]);
             0
         }
         Body::Done(flight, outcome) => {
@@ -392,11 +415,12 @@ fn of_parcel(from: u32, parcel: &Parcel) -> [u64; MOST] {
         }
         Body::Place(sub, place) => {
             body.extend([sub.to_bits(), place.wanted, place.from, place.offset]);
+            body.extend(of_past(place.past));
             8
         }
-        Body::Past(sub, job, first, offset) => {
+        Body::Past(sub, job, Spot { first, offset, before }) => {
             body.extend(of_carried(job));
-            body.extend([*first, *offset, sub.to_bits()]);
+            body.extend([*first, *offset, sub.to_bits(), before.records, before.bytes]);
             9
         }
         Body::Fetched(sub, head, is_met) => {

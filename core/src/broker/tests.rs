@@ -8,6 +8,7 @@ mod corners;
 mod edges;
 mod endings;
 mod fairness;
+mod keeping;
 mod keys;
 mod lossless;
 mod promises;
@@ -22,6 +23,11 @@ mod stalls;
 mod stopped;
 mod storm;
 mod tape;
+
+/// The batch, and of what the topic kept before at most so much that this many records stay.
+pub(super) fn newest(records: u32) -> Keep {
+    Keep::Newest(records.try_into().unwrap())
+}
 
 /// A host for tests: every outlet writes to a buffer that takes `room` bytes.
 pub(super) struct Bench {
@@ -59,8 +65,11 @@ impl Bench {
         ack: Ack,
     ) -> Verdict {
         let frame = Bytes::from(alloc::vec![b'x'; size]);
-        let verdict =
-            self.broker.publish(conn, topic, Message { frame, records: 1, ack, except: None });
+        let verdict = self.broker.publish(
+            conn,
+            topic,
+            Message { frame, records: 1, ack, except: None, keep: Keep::Default },
+        );
         self.check();
         verdict
     }
@@ -163,7 +172,8 @@ fn a_publish_reaches_every_subscriber_but_the_excluded_one() {
         bench.broker.subscribe(outlet, topic, Wish::policy(Policy::DropOld)).unwrap();
     }
     let frame = Bytes::from_static(b"hello");
-    let message = Message { frame, records: 1, ack: Ack::Now, except: Some(own) };
+    let message =
+        Message { frame, records: 1, ack: Ack::Now, except: Some((0, own)), keep: Keep::Default };
     let Verdict::Queued(ticket) = bench.broker.publish(source, topic, message) else { panic!() };
     assert_eq!(bench.run(|outlet| if outlet == other { ALL } else { 0 }), 5);
     assert_eq!(bench.notices, [Notice::Committed { conn: source, ticket, first: 1 }]);
@@ -385,8 +395,13 @@ fn an_oversize_publish_is_refused_at_once_and_takes_nothing() {
     let never = Refusal::never(Place::Admission, Reason::Oversize);
     assert_eq!(bench.publish(source, topic, (1 << 20) + 1), Verdict::Shed(never));
     for records in [0, 4097] {
-        let message =
-            Message { frame: Bytes::from_static(b"x"), records, ack: Ack::Wait, except: None };
+        let message = Message {
+            frame: Bytes::from_static(b"x"),
+            records,
+            ack: Ack::Wait,
+            except: None,
+            keep: Keep::Default,
+        };
         assert_eq!(bench.broker.publish(source, topic, message), Verdict::Refused(never));
     }
     assert!(bench.broker.room(source, 1, 17 << 20).is_err());
@@ -422,7 +437,8 @@ fn any_split_of_the_writes_gives_the_same_bytes() {
         let mut got = String::new();
         for n in 0..20 {
             let frame = Bytes::from(format!("<{n}{}>", "x".repeat(n)));
-            let message = Message { frame, records: 1, ack: Ack::None, except: None };
+            let message =
+                Message { frame, records: 1, ack: Ack::None, except: None, keep: Keep::Default };
             let _ = bench.broker.publish(source, topic, message);
             let _ = bench.broker.step(100);
             if n % 5 == 0 {

@@ -2,6 +2,7 @@
 //!
 //! No secret may get into a message: lines are named, never shown.
 
+use super::settings::{NUMBERS, TEXTS};
 use anyhow::anyhow;
 use sluicegate_core::LimitError;
 use sluicegate_core::limits::KEYS;
@@ -29,7 +30,7 @@ fn people(message: &str, line: &str) -> String {
     let words: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     match words.split_first() {
         Some((&word @ ("bind" | "port" | "workers"), _)) if message.starts_with("unknown") => {
-            format!("unknown key `{word}`: this is a flag: --{word}")
+            format!("unknown key `{word}`: write it below [server]")
         }
         Some((word, known)) if message.starts_with("unknown field") => {
             format!("unknown key `{word}`; there are {}", known.join(", "))
@@ -53,12 +54,14 @@ fn people(message: &str, line: &str) -> String {
 
 /// A limit whose value is no whole number.
 pub(super) fn bad_value(name: &str, value: &toml::Value) -> String {
-    match KEYS.iter().find(|key| key.name == name) {
+    let limit = KEYS.iter().find(|key| key.name == name).map(|key| (key.unit, key.min, key.max));
+    let number = NUMBERS.iter().find(|number| number.name == name);
+    let number = number.map(|number| (number.unit, number.min, number.max));
+    match limit.or(number) {
         None => bad_limit(&LimitError::Unknown(name)).to_string(),
-        Some(key) => format!(
-            "`{name}` is {value}, but must be a whole number of {}, without quotes, between {} and \
-             {}",
-            key.unit, key.min, key.max
+        Some((unit, min, max)) => format!(
+            "`{name}` is {value}, but must be a whole number of {unit}, without quotes, between \
+             {min} and {max}"
         ),
     }
 }
@@ -77,6 +80,15 @@ pub(super) fn bad_limit(error: &LimitError<'_>) -> anyhow::Error {
 /// The valid key that needs the fewest changes.
 fn nearest(name: &str) -> Option<&'static str> {
     KEYS.iter().map(|key| key.name).min_by_key(|key| distance(name, key))
+}
+
+/// The valid key of any section that needs the fewest changes.
+pub(super) fn nearest_setting(name: &str) -> &'static str {
+    let texts = TEXTS.iter().map(|(name, _)| *name);
+    let numbers = NUMBERS.iter().map(|number| number.name);
+    let limits = KEYS.iter().map(|key| key.name);
+    let all = texts.chain(numbers).chain(limits);
+    all.min_by_key(|key| distance(name, key)).expect("the tables are not empty")
 }
 
 /// Insertions, deletions and replacements that make one text the other (Levenshtein).

@@ -19,6 +19,8 @@ pub(super) struct Signed<'a> {
     pub(super) method: &'a str,
     /// The path, as sent.
     pub(super) path: &'a str,
+    /// The same without the server's prefix: some libraries sign this.
+    pub(super) stripped: &'a str,
     /// The query, as sent.
     pub(super) query: &'a str,
     /// The body.
@@ -91,8 +93,13 @@ pub(super) fn check(app: &App, request: Signed<'_>, now: u64) -> Result<(), Unau
             return Err(Unauthentic::BodyDigest);
         }
     }
-    let text = rest::string_to_sign(request.method, request.path, request.query);
-    verify(app, &text, &signature).map_err(|()| Unauthentic::Signature)?;
+    let signed = |path| {
+        let text = rest::string_to_sign(request.method, path, request.query);
+        verify(app, &text, &signature)
+    };
+    let other =
+        || if request.stripped == request.path { Err(()) } else { signed(request.stripped) };
+    signed(request.path).or_else(|()| other()).map_err(|()| Unauthentic::Signature)?;
     if given.abs_diff(now) >= WINDOW {
         return Err(Unauthentic::Expired { given, now });
     }
@@ -108,6 +115,20 @@ pub(super) enum Unauthorized {
     Key,
     /// The signature is of another text, or by another secret.
     Signature,
+    /// The channel is for one user, who has not signed in here.
+    User,
+}
+
+impl Unauthorized {
+    /// The same for a client that signs in.
+    pub(super) fn for_sign_in(self) -> String {
+        match self {
+            Self::Signature => "auth: does not match; sign `socket_id::user::user_data` with the \
+                                app's secret (HMAC-SHA256, hex)"
+                .to_owned(),
+            other => other.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for Unauthorized {
@@ -119,6 +140,7 @@ impl fmt::Display for Unauthorized {
                 "auth: does not match; sign `socket_id:channel`, and `:channel_data` if you send \
                  some, with the app's secret (HMAC-SHA256, hex)"
             }
+            Self::User => "this channel is for the user it names: sign in as that user first",
         })
     }
 }
@@ -164,6 +186,9 @@ pub(super) mod tests {
     /// The query of a signed request, for tests.
     pub(in crate::session) fn sign(app: &App, request: Signed<'_>, timestamp: u64) -> String {
         let mut query = format!("auth_key={}&auth_timestamp={timestamp}&auth_version=1.0", app.key);
+        if !request.query.is_empty() {
+            query += &format!("&{}", request.query);
+        }
         if !request.body.is_empty() {
             query += &format!("&body_md5={}", hex::encode(Md5::digest(request.body)));
         }
@@ -181,12 +206,12 @@ pub(super) mod tests {
             key: "278d425bdf160c739803".to_owned(),
             secret: Secret::new("7ad3773142a6692b25b8".to_owned()),
             name: String::new(),
-            client_events: false,
+            ..App::development()
         }
     }
 
     fn post<'a>(query: &'a str, body: &'a [u8]) -> Signed<'a> {
-        Signed { method: "POST", path: "/apps/3/events", query, body }
+        Signed { method: "POST", path: "/apps/3/events", stripped: "/apps/3/events", query, body }
     }
 
     const BODY: &[u8] = br#"{"name":"foo","channels":["project-3"],"data":"{\"some\":\"data\"}"}"#;
@@ -262,7 +287,8 @@ pub(super) mod tests {
             assert_eq!(check(&app(), post(&query, body), NOW), Err(fault), "{query}");
             assert!(fault.to_string().contains(": "), "{fault}");
         }
-        let other = Signed { path: "/apps/4/events", ..post(QUERY, BODY) };
+        let path = "/apps/4/events";
+        let other = Signed { path, stripped: path, ..post(QUERY, BODY) };
         assert_eq!(check(&app(), other, NOW), Err(Unauthentic::Signature));
         let expired = Unauthentic::Expired { given: NOW, now: NOW + 600 };
         assert_eq!(check(&app(), post(QUERY, BODY), NOW + 600), Err(expired));
@@ -270,7 +296,8 @@ pub(super) mod tests {
 
     #[test]
     fn a_request_without_body_needs_no_digest() {
-        let get = |query| Signed { method: "GET", path: "/apps/3/channels", query, body: b"" };
+        let path = "/apps/3/channels";
+        let get = |query| Signed { method: "GET", path, stripped: path, query, body: b"" };
         let query = sign(&app(), get(""), NOW);
         assert!(!query.contains("body_md5"));
         assert_eq!(check(&app(), get(&query), NOW), Ok(()));

@@ -1,12 +1,15 @@
 //! The HTTP side of a connection: pages, the publishing API, the upgrade to WebSocket.
 
 use super::auth::Signed;
+use super::query::{self, Gather};
 use super::rest::{self, Answer, Reply};
+use super::route::{Api, PAGES, Route, route};
 use super::websocket::WebSocket;
-use super::{Link, MAX_BODY, Step, Wait};
+use super::{Link, Step, Wait};
+use crate::apps::Seat;
+use crate::note::{self, Asker};
 use crate::shard::Shard;
 use sluicegate_core::{Close, ConnId, Lane, OutletId, Pipe, Refusal, TenantId};
-use sluicegate_host::metrics;
 use sluicegate_wire::http::{self, Content, Head, PLAIN, Parse};
 use sluicegate_wire::pusher::{self, close};
 use sluicegate_wire::ws;
@@ -20,6 +23,10 @@ pub(super) struct Http {
     pending: u32,
     /// Why one of them failed.
     failed: Option<Refusal>,
+    /// What the present request asks others: asked when its publishes are sequenced.
+    asked: Option<Gather>,
+    /// Numbers the requests.
+    request: u64,
     /// Response bytes that the transport has not accepted yet.
     unsent: u64,
     keep_alive: bool,
@@ -33,7 +40,7 @@ pub(super) struct Http {
 
 impl Http {
     pub(super) fn receive(&mut self, shard: &mut Shard, link: Link, buf: &[u8]) -> Step {
-        if self.pending > 0 || self.unsent > 0 {
+        if self.is_busy() || self.unsent > 0 {
             return Step::Blocked;
         }
         self.partial = !buf.is_empty();
@@ -59,11 +66,14 @@ impl Http {
         }
         let whole = usize::try_from(head.content_length)
             .ok()
-            .filter(|body| *body <= MAX_BODY)
+            .filter(|body| *body <= shard.settings.max_body())
             .map(|body| head.len + body);
         let Some(whole) = whole else {
             self.keep_alive = false;
-            let text = format!("body of more than {MAX_BODY} bytes: send a shorter one");
+            let text = format!(
+                "body of more than {} bytes: send a shorter one",
+                shard.settings.max_body()
+            );
             self.reply(shard, link, &Reply::new(413, text));
             return Step::Closing(buf.len());
         };
@@ -77,21 +87,19 @@ impl Http {
         self.partial = false;
         self.continued = false;
         self.serve(shard, link, &head, &buf[head.len..whole]);
-        if self.keep_alive || self.pending > 0 { Step::Used(whole) } else { Step::Closing(whole) }
+        if self.keep_alive || self.is_busy() { Step::Used(whole) } else { Step::Closing(whole) }
     }
 
     fn serve(&mut self, shard: &mut Shard, link: Link, head: &Head<'_>, body: &[u8]) {
-        match (route(head.path), head.method) {
-            (Route::Events(id), "POST") => self.publish(shard, link, id, (head, body)),
+        match (route(shard.settings.clone().strip(head.path)), head.method) {
+            (Route::Api(id, api), method) if method == api.method() => {
+                self.call(shard, link, (id, &api), (head, body));
+            }
             (Route::Health, "GET") => self.reply(shard, link, &Reply::new(200, "alive")),
             (Route::Metrics, "GET") => {
-                let page = shard.metrics();
-                let kind = metrics::CONTENT_TYPE;
-                self.respond(
-                    shard,
-                    link,
-                    http::response(200, kind, self.keep_alive, page.as_bytes()),
-                );
+                self.request += 1;
+                self.asked = Some(Gather::metrics());
+                self.ask(shard, link);
             }
             (Route::Ready, "GET") if shard.is_ready => {
                 self.reply(shard, link, &Reply::new(200, "ready"));
@@ -104,13 +112,12 @@ impl Http {
                 let text = "this address speaks WebSocket: connect with a Pusher client";
                 self.reply(shard, link, &Reply::new(426, text).header("Upgrade", "websocket"));
             }
-            (Route::Unknown, _) => {
-                let text = "no such page; there are POST /apps/{id}/events, GET /health, \
-                            GET /ready and GET /metrics";
-                self.reply(shard, link, &Reply::new(404, text));
-            }
+            (Route::Unknown, _) => self.reply(shard, link, &Reply::new(404, PAGES)),
             (route, method) => {
-                let allowed = if matches!(route, Route::Events(_)) { "POST" } else { "GET" };
+                let allowed = match &route {
+                    Route::Api(_, api) => api.method(),
+                    _ => "GET",
+                };
                 // The response to HEAD has no body, so where the next one begins is not clear.
                 self.keep_alive &= method != "HEAD";
                 let text = format!("{method} is not served here: use {allowed}");
@@ -119,29 +126,84 @@ impl Http {
         }
     }
 
-    fn publish(
+    fn call(
         &mut self,
         shard: &mut Shard,
         link: Link,
-        id: &str,
+        (id, api): (&str, &Api<'_>),
         (head, body): (&Head<'_>, &[u8]),
     ) {
         let Some((_, tenant)) = shard.apps.by_id(id) else {
             let text = "no app has this id: use one that the server is configured with";
             return self.reply(shard, link, &Reply::new(404, text));
         };
+        if shard.apps.by_id(id).is_some_and(|(app, _)| !app.enabled) {
+            return self.reply(shard, link, &Reply::new(403, "this app is switched off"));
+        }
+        self.request += 1;
+        let stripped = shard.settings.strip(head.path);
+        let Head { method, path, query, .. } = *head;
+        let request = Signed { method, path, stripped, query, body };
+        let is_batch = matches!(api, Api::BatchEvents);
+        if !is_batch && !matches!(api, Api::Events) {
+            match query::ask(shard, id, api, request) {
+                Ok(asked) => {
+                    self.asked = Some(asked);
+                    self.ask(shard, link);
+                }
+                Err(reply) => self.reply(shard, link, &reply),
+            }
+            return;
+        }
         let source = match self.open_source(shard, link, tenant) {
             Ok(source) => source,
             Err(why) => return self.reply(shard, link, &rest::refusal(why)),
         };
-        let request = Signed { method: head.method, path: head.path, query: head.query, body };
-        match rest::publish(shard, source, id, request) {
-            Answer::Committing { jobs, failed } => {
+        match rest::publish(shard, source, (id, is_batch), request) {
+            Answer::Committing { jobs, failed, asked } => {
                 self.pending = jobs;
                 self.failed = failed;
+                self.asked = asked;
             }
             Answer::Reply(reply) => self.reply(shard, link, &reply),
         }
+    }
+
+    /// Asks what the request wants to know; answers when there is nothing to wait for.
+    fn ask(&mut self, shard: &mut Shard, link: Link) {
+        let shard_number = shard.number();
+        let asker =
+            Asker { shard: shard_number, socket: link.owner, request: self.request, index: 0 };
+        if self.asked.as_mut().is_some_and(|asked| asked.start(shard, asker)) {
+            self.tell(shard, link);
+        }
+    }
+
+    /// Responds with what was asked for, or with nothing.
+    fn tell(&mut self, shard: &mut Shard, link: Link) {
+        self.keep_alive &= shard.is_ready;
+        let nothing = || ("application/json", "{}".to_owned());
+        let (kind, body) = self.asked.take().map_or_else(nothing, Gather::response);
+        self.respond(shard, link, http::response(200, kind, self.keep_alive, body.as_bytes()));
+    }
+
+    /// Somebody answers a question. True when the connection is being closed.
+    pub(super) fn answered(
+        &mut self,
+        shard: &mut Shard,
+        link: Link,
+        (request, index): (u64, u32),
+        answer: note::Answer,
+    ) -> bool {
+        if request != self.request {
+            return false;
+        }
+        let Some(asked) = &mut self.asked else { return false };
+        if !asked.take(index, answer) {
+            return false;
+        }
+        self.tell(shard, link);
+        !self.keep_alive
     }
 
     /// The connection that publishes for a tenant. A socket that changes tenants has one at a
@@ -177,15 +239,15 @@ impl Http {
             return false;
         }
         self.keep_alive &= shard.is_ready;
-        match self.failed.take() {
-            Some(why) => self.reply(shard, link, &rest::refusal(why)),
-            None => self.respond(
-                shard,
-                link,
-                http::response(200, "application/json", self.keep_alive, b"{}"),
-            ),
+        match (self.failed.take(), &self.asked) {
+            (Some(why), _) => {
+                self.asked = None;
+                self.reply(shard, link, &rest::refusal(why));
+            }
+            (None, None) => self.tell(shard, link),
+            (None, Some(_)) => self.ask(shard, link),
         }
-        !self.keep_alive
+        !self.is_busy() && !self.keep_alive
     }
 
     fn reply(&mut self, shard: &mut Shard, link: Link, reply: &Reply) {
@@ -212,7 +274,7 @@ impl Http {
     /// The transport accepted bytes. True when the next request can be read.
     pub(super) const fn written(&mut self, bytes: u64) -> bool {
         self.unsent = self.unsent.saturating_sub(bytes);
-        bytes > 0 && self.unsent == 0 && self.pending == 0
+        bytes > 0 && self.unsent == 0 && !self.is_busy()
     }
 
     pub(super) fn end_of_input(&mut self, shard: &mut Shard, link: Link) {
@@ -237,7 +299,7 @@ impl Http {
     }
 
     pub(super) const fn wait(&self) -> Wait {
-        if self.is_committing() || self.unsent > 0 {
+        if self.is_busy() || self.unsent > 0 {
             Wait::Response
         } else if self.partial || !self.served {
             Wait::Request
@@ -246,8 +308,9 @@ impl Http {
         }
     }
 
-    pub(super) const fn is_committing(&self) -> bool {
-        self.pending > 0
+    /// Whether a request is being answered: others have to say something first.
+    pub(super) const fn is_busy(&self) -> bool {
+        self.pending > 0 || self.asked.is_some()
     }
 
     pub(super) const fn source(&self) -> Option<ConnId> {
@@ -265,36 +328,6 @@ impl Http {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Route<'a> {
-    /// `/app/{key}`; `None` for any other path below `/app`.
-    App(Option<&'a str>),
-    /// `/apps/{id}/events`
-    Events(&'a str),
-    Health,
-    Metrics,
-    Ready,
-    Unknown,
-}
-
-fn route(path: &str) -> Route<'_> {
-    match path {
-        "/health" => return Route::Health,
-        "/metrics" => return Route::Metrics,
-        "/ready" => return Route::Ready,
-        "/app" => return Route::App(None),
-        _ => {}
-    }
-    if let Some(key) = path.strip_prefix("/app/") {
-        return Route::App(Some(key).filter(|key| !key.is_empty() && !key.contains('/')));
-    }
-    let id = path.strip_prefix("/apps/").and_then(|rest| rest.strip_suffix("/events"));
-    match id {
-        Some(id) if !id.is_empty() && !id.contains('/') => Route::Events(id),
-        _ => Route::Unknown,
-    }
-}
-
 /// Protocol versions that are served.
 const PROTOCOLS: std::ops::RangeInclusive<u8> = 4..=7;
 
@@ -302,17 +335,19 @@ const PROTOCOLS: std::ops::RangeInclusive<u8> = 4..=7;
 /// clients try again for ever.
 fn upgrade_to_websocket(shard: &mut Shard, link: Link, head: &Head<'_>, key: &str) -> Step {
     let hello = http::switching_protocols(key);
-    let opened = admit(shard, head).and_then(|(tenant, protocol)| {
-        let opened = shard.open(tenant, link.owner, Pipe::Shared);
+    let opened = admit(shard, head).and_then(|admitted| {
+        let welcome = shard.broker.welcome();
+        let opened = welcome.and_then(|()| shard.open(admitted.tenant, link.owner, Pipe::Shared));
         let full = |_| (close::OVER_CAPACITY, "the server is full, come back later".to_owned());
-        opened.map(|ids| (ids, tenant, protocol)).map_err(full)
+        opened.map(|ids| (ids, admitted)).map_err(full)
     });
     match opened {
-        Ok(((conn, outlet), tenant, protocol)) => {
+        Ok(((conn, outlet), Admitted { tenant, protocol, seat })) => {
             let link = Link { conn, outlet, ..link };
             link.send(shard, hello, Lane::First);
             let socket_id = establish(shard, link, outlet);
-            Step::Upgraded(head.len, link, WebSocket::new(tenant, protocol, socket_id))
+            let socket = WebSocket::new(shard, (tenant, seat), protocol, socket_id);
+            Step::Upgraded(head.len, link, Box::new(socket))
         }
         Err((code, reason)) => {
             link.send(shard, hello, Lane::InLine);
@@ -325,54 +360,42 @@ fn upgrade_to_websocket(shard: &mut Shard, link: Link, head: &Head<'_>, key: &st
 /// Says the first word, and which name it gave.
 fn establish(shard: &mut Shard, link: Link, outlet: OutletId) -> String {
     let socket_id = shard.name_socket(outlet);
-    let text = pusher::connection_established(&socket_id, shard.activity_timeout);
+    let text = pusher::connection_established(&socket_id, shard.settings.activity_timeout_s());
     link.send(shard, ws::frame(ws::Opcode::Text, text.as_bytes()), Lane::First);
     socket_id
 }
 
-/// The tenant and the protocol version that a client asked for, or the code to close with.
-fn admit(shard: &Shard, head: &Head<'_>) -> Result<(TenantId, u8), (u16, String)> {
-    let Route::App(Some(key)) = route(head.path) else {
+/// A client that may come in.
+struct Admitted {
+    tenant: TenantId,
+    protocol: u8,
+    seat: Seat,
+}
+
+/// What a client asked for, or the code to close with.
+fn admit(shard: &Shard, head: &Head<'_>) -> Result<Admitted, (u16, String)> {
+    let Route::App(Some(key)) = route(shard.settings.strip(head.path)) else {
         return Err((close::PATH_NOT_FOUND, "connect to /app/{key}".to_owned()));
     };
-    let Some((_, tenant)) = shard.apps.by_key(key) else {
+    let Some((app, tenant)) = shard.apps.by_key(key) else {
         return Err((close::APP_UNKNOWN, "no app has this key".to_owned()));
     };
+    if !app.enabled {
+        return Err((close::APP_DISABLED, "this app is switched off".to_owned()));
+    }
     let Some((_, protocol)) = http::pairs(head.query).find(|(name, _)| name == "protocol") else {
         let text = "no protocol version: add ?protocol=7 to the address";
         return Err((close::NO_PROTOCOL, text.to_owned()));
     };
-    match protocol.parse() {
-        Ok(version) if PROTOCOLS.contains(&version) => Ok((tenant, version)),
-        _ => {
-            let (first, last) = (PROTOCOLS.start(), PROTOCOLS.end());
-            let text = format!("unsupported protocol version: use {first} to {last}");
-            Err((close::UNSUPPORTED_PROTOCOL, text))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_lead_to_routes() {
-        for (path, expected) in [
-            ("/app/key", Route::App(Some("key"))),
-            ("/app", Route::App(None)),
-            ("/app/", Route::App(None)),
-            ("/app/key/more", Route::App(None)),
-            ("/apps/1001/events", Route::Events("1001")),
-            ("/apps//events", Route::Unknown),
-            ("/apps/1/2/events", Route::Unknown),
-            ("/apps/1001/event", Route::Unknown),
-            ("/health", Route::Health),
-            ("/health/", Route::Unknown),
-            ("/", Route::Unknown),
-            ("/application", Route::Unknown),
-        ] {
-            assert_eq!(route(path), expected, "{path}");
-        }
-    }
+    let protocol = protocol.parse().ok().filter(|version| PROTOCOLS.contains(version));
+    let Some(protocol) = protocol else {
+        let (first, last) = (PROTOCOLS.start(), PROTOCOLS.end());
+        let text = format!("unsupported protocol version: use {first} to {last}");
+        return Err((close::UNSUPPORTED_PROTOCOL, text));
+    };
+    let Some(seat) = app.seat() else {
+        let text = format!("this app has {} connections, which is the most", app.max_connections);
+        return Err((close::OVER_QUOTA, text));
+    };
+    Ok(Admitted { tenant, protocol, seat })
 }

@@ -2,13 +2,16 @@
 
 use super::auth::{self, Signed};
 use super::channel;
+use super::query::{Gather, Info, Wanted};
+use crate::config::settings::Settings;
 use crate::shard::Shard;
 use bytes::Bytes;
 use sluicegate_core::{
-    Ack, Broker, ConnId, Message, Place, Reason, Refusal, Retry, Tally, TenantId, TopicId, Verdict,
+    Ack, Broker, ConnId, Message, OutletId, Place, Reason, Refusal, Retry, Tally, TenantId,
+    TopicId, Verdict,
 };
 use sluicegate_wire::pusher;
-use sluicegate_wire::rest::{self, Trigger};
+use sluicegate_wire::rest::{self, Bounds};
 
 /// A short answer for people.
 #[derive(Debug)]
@@ -31,22 +34,43 @@ impl Reply {
 /// What became of a call.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// So many publishes are admitted: the reply waits until each is sequenced. One more may have
-    /// been refused.
+    /// So many publishes are admitted: the reply waits until each is sequenced, and then for what
+    /// was asked about their channels.
     Committing {
         jobs: u32,
+        /// One more may have been refused.
         failed: Option<Refusal>,
+        asked: Option<Gather>,
     },
     Reply(Reply),
 }
 
-/// Publishes one event to its channels, for the app `id`, which exists.
+/// A call whose signature and form are good.
+struct Call {
+    tenant: TenantId,
+    publishes: Vec<Publish>,
+    asked: Option<Gather>,
+}
+
+/// One event for one channel.
+struct Publish {
+    channel: String,
+    frame: Bytes,
+    except: Option<(u32, OutletId)>,
+}
+
+/// Publishes one event to its channels, or a batch of them, for the app `id`, which exists.
 ///
 /// Load is asked about first: a call that finds no room costs no signature. A call that names
 /// several channels is admitted whole or refused whole.
-pub(super) fn publish(shard: &mut Shard, source: ConnId, id: &str, request: Signed<'_>) -> Answer {
-    match prepare(shard, source, id, request) {
-        Ok((tenant, trigger)) => dispatch(shard, source, tenant, &trigger),
+pub(super) fn publish(
+    shard: &mut Shard,
+    source: ConnId,
+    (id, is_batch): (&str, bool),
+    request: Signed<'_>,
+) -> Answer {
+    match prepare(shard, source, (id, is_batch), request) {
+        Ok(call) => dispatch(shard, source, call),
         Err(reply) => Answer::Reply(reply),
     }
 }
@@ -54,9 +78,9 @@ pub(super) fn publish(shard: &mut Shard, source: ConnId, id: &str, request: Sign
 fn prepare(
     shard: &mut Shard,
     source: ConnId,
-    id: &str,
+    (id, is_batch): (&str, bool),
     request: Signed<'_>,
-) -> Result<(TenantId, Trigger), Reply> {
+) -> Result<Call, Reply> {
     let (app, tenant) = shard.apps.by_id(id).ok_or_else(|| Reply::new(404, "no such app"))?;
     // Nobody knows yet what it brings and from whom: it is counted as a call, not as a record.
     shard.broker.room(source, 1, 0).map_err(|why| {
@@ -65,30 +89,42 @@ fn prepare(
     })?;
     auth::check(app, request, shard.unix_seconds)
         .map_err(|fault| Reply::new(401, fault.to_string()))?;
-    let trigger = rest::trigger(request.body)
-        .map_err(|fault| Reply::new(fault.status(), fault.to_string()))?;
-    if trigger.info.is_some() {
-        return Err(Reply::new(400, "info: not served yet, leave it out"));
+    let &Settings { max_event_bytes: data, max_channel_name: channel, max_batch_events, .. } =
+        &shard.settings;
+    let bounds = Bounds { data, channel, batch: max_batch_events };
+    let triggers = if is_batch {
+        rest::batch_within(request.body, bounds)
+            .map_err(|fault| Reply::new(fault.status(), fault.to_string()))?
+    } else {
+        let read = rest::trigger_within(request.body, bounds);
+        vec![read.map_err(|fault| Reply::new(fault.status(), fault.to_string()))?]
+    };
+    let mut publishes = Vec::new();
+    let mut infos = Vec::new();
+    let mut is_asked = false;
+    for trigger in &triggers {
+        is_asked |= trigger.info.is_some();
+        let wanted = Wanted::parse(trigger.info.as_deref().unwrap_or_default())?.of_many()?;
+        let except = trigger.socket_id.as_deref().and_then(|id| shard.find_socket(id));
+        for channel in &trigger.channels {
+            channel::check(channel, &shard.settings)
+                .map_err(|no| Reply::new(400, format!("{channel}: {no}")))?;
+            let frame = Bytes::from(pusher::event_frame(channel, &trigger.name, &trigger.data));
+            publishes.push(Publish { channel: channel.clone(), frame, except });
+            infos.push(Info::new(tenant, channel, wanted));
+        }
     }
-    for channel in &trigger.channels {
-        channel::check(channel)
-            .map_err(|no| Reply::new(400, format!("{channel}: {}", no.text())))?;
-    }
-    Ok((tenant, trigger))
+    let asked = is_asked.then(|| Gather::published(infos, is_batch));
+    Ok(Call { tenant, publishes, asked })
 }
 
-fn dispatch(shard: &mut Shard, source: ConnId, tenant: TenantId, trigger: &Trigger) -> Answer {
-    let except = trigger.socket_id.as_deref().and_then(|id| shard.find_socket(id));
-    let frames: Vec<Bytes> = trigger
-        .channels
-        .iter()
-        .map(|channel| Bytes::from(pusher::event_frame(channel, &trigger.name, &trigger.data)))
-        .collect();
+fn dispatch(shard: &mut Shard, source: ConnId, call: Call) -> Answer {
+    let Call { tenant, publishes, asked } = call;
     let brought = Tally {
-        records: frames.len() as u64,
-        bytes: frames.iter().map(|frame| frame.len() as u64).sum(),
+        records: publishes.len() as u64,
+        bytes: publishes.iter().map(|publish| publish.frame.len() as u64).sum(),
     };
-    let topics = match make_room(shard, (source, tenant), &trigger.channels, brought) {
+    let topics = match make_room(shard, (source, tenant), &publishes, brought) {
         Ok(topics) => topics,
         Err((why, reply)) => {
             shard.broker.refuse(source, brought, why);
@@ -97,8 +133,9 @@ fn dispatch(shard: &mut Shard, source: ConnId, tenant: TenantId, trigger: &Trigg
     };
     let mut jobs = 0;
     let mut failed = None;
-    for (topic, frame) in topics.into_iter().zip(frames) {
-        let message = Message { frame, records: 1, ack: Ack::Now, except };
+    for (topic, Publish { channel, frame, except }) in topics.into_iter().zip(publishes) {
+        let keep = channel::keep(&channel);
+        let message = Message { frame, records: 1, ack: Ack::Now, except, keep };
         match shard.broker.publish(source, topic, message) {
             Verdict::Queued(_) | Verdict::Parked(_) => jobs += 1,
             Verdict::Refused(why) | Verdict::Shed(why) => failed = failed.or(Some(why)),
@@ -106,7 +143,7 @@ fn dispatch(shard: &mut Shard, source: ConnId, tenant: TenantId, trigger: &Trigg
     }
     match failed {
         Some(why) if jobs == 0 => Answer::Reply(refusal(why)),
-        failed => Answer::Committing { jobs, failed },
+        failed => Answer::Committing { jobs, failed, asked },
     }
 }
 
@@ -114,7 +151,7 @@ fn dispatch(shard: &mut Shard, source: ConnId, tenant: TenantId, trigger: &Trigg
 fn make_room(
     shard: &mut Shard,
     (source, tenant): (ConnId, TenantId),
-    channels: &[String],
+    publishes: &[Publish],
     brought: Tally,
 ) -> Result<Vec<TopicId>, (Refusal, Reply)> {
     let limits = shard.broker.limits();
@@ -138,7 +175,7 @@ fn make_room(
     shard
         .broker
         .room(source, jobs, brought.bytes)
-        .and_then(|()| resolve(&mut shard.broker, tenant, channels))
+        .and_then(|()| resolve(&mut shard.broker, tenant, publishes))
         .map_err(|why| (why, refusal(why)))
 }
 
@@ -147,12 +184,12 @@ fn make_room(
 fn resolve(
     broker: &mut Broker,
     tenant: TenantId,
-    channels: &[String],
+    publishes: &[Publish],
 ) -> Result<Vec<TopicId>, Refusal> {
-    let topics = channels.iter().map(|channel| broker.topic(tenant, channel));
+    let topics = publishes.iter().map(|publish| broker.topic(tenant, &publish.channel));
     let topics = topics.collect::<Result<Vec<_>, _>>()?;
-    let mut both = channels.iter().zip(&topics);
-    if both.all(|(channel, topic)| broker.find_topic(tenant, channel) == Some(*topic)) {
+    let mut both = publishes.iter().zip(&topics);
+    if both.all(|(publish, topic)| broker.find_topic(tenant, &publish.channel) == Some(*topic)) {
         return Ok(topics);
     }
     Err(Refusal { place: Place::Table, reason: Reason::Limit, retry: Retry::After(1_000) })

@@ -18,6 +18,28 @@ const SEND_BUFFER: usize = 256 << 10;
 /// Beyond this much unsent data the kernel says "not writable".
 const NOT_SENT: u32 = 64 << 10;
 
+/// A socket that listens and is in no event queue yet.
+#[derive(Debug)]
+pub struct Listener(std::net::TcpListener);
+
+impl Listener {
+    /// Listens. Several listeners may share an address: the kernel spreads connections over them.
+    pub fn bind(address: SocketAddr, is_shared: bool) -> Result<Self> {
+        listen(address, is_shared).map(Self).map_err(|error| explain(address, &error))
+    }
+
+    /// Fails where somebody listens already: listeners that share an address would not notice, and
+    /// get a part of that one's connections.
+    pub fn probe(address: SocketAddr) -> Result<()> {
+        Self::bind(address, false).map(drop)
+    }
+
+    /// Where it listens: with the real port.
+    pub fn address(&self) -> Result<SocketAddr> {
+        self.0.local_addr().context("a listener has an address")
+    }
+}
+
 /// The listener, and whether there is something to accept.
 #[derive(Debug)]
 pub(super) struct Acceptor {
@@ -40,12 +62,10 @@ pub(super) enum Accepted {
 }
 
 impl Acceptor {
-    pub(super) fn bind(address: SocketAddr, registry: &Registry) -> Result<(Self, SocketAddr)> {
-        let std = listen(address).map_err(|error| explain(address, &error))?;
+    pub(super) fn new(Listener(std): Listener, registry: &Registry) -> Result<Self> {
         let mut listener = TcpListener::from_std(std);
         registry.register(&mut listener, LISTENER, Interest::READABLE)?;
-        let address = listener.local_addr().context("a listener has an address")?;
-        Ok((Self { listener, is_ready: false, is_stalled: false }, address))
+        Ok(Self { listener, is_ready: false, is_stalled: false })
     }
 
     pub(super) const fn ready(&mut self) {
@@ -87,9 +107,10 @@ impl Acceptor {
     }
 }
 
-fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+fn listen(address: SocketAddr, is_shared: bool) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
+    socket.set_reuse_port(is_shared)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;

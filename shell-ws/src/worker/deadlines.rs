@@ -16,6 +16,8 @@ pub struct Timing {
     pub flush: Duration,
     /// All of the shutdown.
     pub grace: Duration,
+    /// WebSocket: a client of an app for known users must say who it is.
+    pub identity: Duration,
     /// HTTP: between a response and the next request.
     pub idle: Duration,
     /// From our FIN to the peer's.
@@ -34,6 +36,7 @@ impl Default for Timing {
             activity: Duration::from_secs(120),
             flush: Duration::from_secs(10),
             grace: Duration::from_secs(10),
+            identity: Duration::from_secs(10),
             idle: Duration::from_secs(75),
             linger: Duration::from_secs(2),
             pong: Duration::from_secs(30),
@@ -48,6 +51,7 @@ impl Timing {
         match wait {
             Wait::Activity => self.activity,
             Wait::Flush => self.flush,
+            Wait::Identity => self.identity,
             Wait::Idle => self.idle,
             Wait::Linger => self.linger,
             Wait::Pong => self.pong,

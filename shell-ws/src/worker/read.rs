@@ -1,7 +1,7 @@
 //! Reading: bounded per socket and turn, to the end of what the kernel has or to the end of the
 //! socket's turn, after which it is queued again.
 
-use super::Server;
+use super::Worker;
 use super::socket::{Key, Socket};
 use crate::session::{Action, Took};
 use crate::shard::Shard;
@@ -43,7 +43,7 @@ enum Digested {
     Spent,
 }
 
-impl Server {
+impl Worker {
     /// Reads a socket and lets its session digest what is there.
     pub(super) fn serve(&mut self, key: Key) {
         if !key.is_live(&self.sockets) {
@@ -51,7 +51,10 @@ impl Server {
         }
         let socket = &mut self.sockets[key.index];
         socket.is_queued = false;
-        let action = match take_turn(socket, &mut self.shard, &mut self.scratch) {
+        let turn = take_turn(socket, &mut self.shard, &mut self.scratch);
+        // Reading may answer, under TLS.
+        let is_pending = socket.stream.is_pending();
+        let action = match turn {
             Turn::Failed => Action::Drop,
             Turn::Ended => socket.session.end_of_input(&mut self.shard),
             Turn::Idle => Action::None,
@@ -60,7 +63,12 @@ impl Server {
                 Action::None
             }
         };
-        self.act(key, action);
+        if is_pending {
+            self.want_writable(key, true);
+        }
+        if key.is_live(&self.sockets) {
+            self.act(key, action);
+        }
     }
 
     /// Serves a socket in the next turn.

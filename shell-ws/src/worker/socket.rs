@@ -1,8 +1,8 @@
 //! A socket and what the loop knows about it.
 
+use super::stream::Stream;
 use crate::session::{Session, Wait};
 use mio::Token;
-use mio::net::TcpStream;
 use sluicegate_core::Instant;
 use sluicegate_core::list::{Link, Node};
 use sluicegate_core::slab::Slab;
@@ -46,7 +46,7 @@ impl Key {
 
 #[derive(Debug)]
 pub(super) struct Socket {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Stream,
     pub(super) session: Session,
     /// The beginning of a request or frame whose end has not come. Invariant: at most what the
     /// session needs, and one chunk.
@@ -62,6 +62,8 @@ pub(super) struct Socket {
     pub(super) is_queued: bool,
     /// Whether the event queue tells when it is writable: after a short write.
     pub(super) wants_writable: bool,
+    /// Our side ends when what is pending has gone.
+    pub(super) is_ending: bool,
     /// The deadline that runs.
     pub(super) armed: Option<(Wait, u64)>,
     pub(super) deadline: Instant,
@@ -69,7 +71,7 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    pub(super) fn new(stream: TcpStream, session: Session) -> Self {
+    pub(super) fn new(stream: Stream, session: Session) -> Self {
         Self {
             stream,
             session,
@@ -79,6 +81,7 @@ impl Socket {
             is_at_end: false,
             is_queued: false,
             wants_writable: false,
+            is_ending: false,
             armed: None,
             deadline: Instant::ZERO,
             link: Link::default(),

@@ -1,16 +1,15 @@
 //! Writing: what the core offers, in one call of the kernel where it fits.
 
-use super::Server;
+use super::Worker;
 use super::socket::Key;
 use mio::Interest;
-use mio::net::TcpStream;
 use sluicegate_core::{Broker, Offer};
 use std::io::{self, ErrorKind, IoSlice, Write};
 
 /// Frames per call of the kernel.
 const SLICES: usize = 64;
 
-impl Server {
+impl Worker {
     /// Writes an offer and settles it.
     pub(super) fn write(&mut self, offer: Offer) {
         let owner = self.shard.owner_of_outlet(offer.outlet).map(Key::from_bits);
@@ -22,18 +21,57 @@ impl Server {
             return self.shard.broker.sent(offer, 0);
         };
         let socket = &mut self.sockets[key.index];
-        match write_all(&socket.stream, &self.shard.broker, offer) {
+        match write_all(&mut socket.stream, &self.shard.broker, offer) {
             Ok(accepted) => {
                 self.shard.broker.sent(offer, accepted);
+                let is_short = accepted < offer.bytes || socket.stream.is_pending();
                 if socket.session.written(accepted) {
                     self.queue(key);
                 }
                 self.deadlines.update(&mut self.sockets, key.index, self.now);
-                if accepted < offer.bytes {
+                if is_short {
                     self.want_writable(key, true);
                 }
             }
             Err(_) => self.drop_socket(key),
+        }
+    }
+
+    /// The kernel takes bytes again: first those that are pending, then the core's.
+    pub(super) fn writable(&mut self, key: Key) {
+        let socket = &mut self.sockets[key.index];
+        if socket.stream.push().is_err() {
+            return self.drop_socket(key);
+        }
+        if socket.stream.is_pending() {
+            return;
+        }
+        if socket.is_ending {
+            socket.stream.shut_down();
+            if socket.is_at_end {
+                return self.drop_socket(key);
+            }
+        }
+        let outlet = socket.session.outlet();
+        self.shard.broker.writable(outlet);
+        self.want_writable(key, false);
+    }
+
+    /// Ends our side of a stream, once all that was written has gone. When the peer's side has
+    /// ended too, nothing is left to wait for.
+    pub(super) fn end_stream(&mut self, key: Key) {
+        let socket = &mut self.sockets[key.index];
+        socket.stream.say_end();
+        if socket.stream.push().is_err() {
+            return self.drop_socket(key);
+        }
+        if socket.stream.is_pending() {
+            socket.is_ending = true;
+            return self.want_writable(key, true);
+        }
+        socket.stream.shut_down();
+        if socket.is_at_end {
+            self.drop_socket(key);
         }
     }
 
@@ -47,7 +85,7 @@ impl Server {
         let readable = Interest::READABLE;
         let interest = if on { readable | Interest::WRITABLE } else { readable };
         let registry = self.poll.registry();
-        if let Err(error) = registry.reregister(&mut socket.stream, key.token(), interest) {
+        if let Err(error) = registry.reregister(socket.stream.socket(), key.token(), interest) {
             tracing::error!(%error, "a socket cannot be watched any more: closing it");
             self.drop_socket(key);
         }
@@ -55,7 +93,7 @@ impl Server {
 }
 
 /// Writes the frames of an offer until the kernel takes no more. Returns how many bytes it took.
-fn write_all(mut stream: &TcpStream, broker: &Broker, offer: Offer) -> io::Result<u64> {
+fn write_all(stream: &mut impl Write, broker: &Broker, offer: Offer) -> io::Result<u64> {
     let mut frames = broker.frames(offer);
     let mut accepted = 0;
     loop {
@@ -97,6 +135,7 @@ fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
 mod tests {
     use super::*;
     use bytes::Bytes;
+    use mio::net::TcpStream;
     use sluicegate_core::{Effect, Lane, Limits, Notice, Pipe};
     use std::io::Read;
     use std::net::TcpListener;
@@ -107,7 +146,7 @@ mod tests {
         let mut reader = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let writer = listener.accept().unwrap().0;
         writer.set_nonblocking(true).unwrap();
-        let stream = TcpStream::from_std(writer);
+        let mut stream = TcpStream::from_std(writer);
 
         let mut broker = Broker::new(Limits::default(), 1);
         let tenant = broker.tenant(1).unwrap();
@@ -127,7 +166,7 @@ mod tests {
             }
         };
         assert!(broker.frames(offer).count() > SLICES);
-        assert_eq!(write_all(&stream, &broker, offer).unwrap(), offer.bytes);
+        assert_eq!(write_all(&mut stream, &broker, offer).unwrap(), offer.bytes);
         drop(stream);
         let mut received = Vec::new();
         reader.read_to_end(&mut received).unwrap();

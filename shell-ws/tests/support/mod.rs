@@ -155,6 +155,12 @@ impl Client {
         self.ahead.drain(..len).collect()
     }
 
+    /// All that comes until the server ends the connection.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        while self.more() {}
+        std::mem::take(&mut self.ahead)
+    }
+
     /// Whether the server ends the connection with a FIN and without another byte.
     pub(crate) fn is_over(&mut self) -> bool {
         self.ahead.is_empty() && !self.more()
@@ -262,18 +268,28 @@ pub(crate) fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// HMAC-SHA256 in hex.
+pub(crate) fn sign(secret: &str, text: &str) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("any key");
+    mac.update(text.as_bytes());
+    hex::encode(mac.finalize().into_bytes())
+}
+
 /// A signed call that publishes.
 pub(crate) fn post(body: &str) -> Vec<u8> {
+    post_to("events", body)
+}
+
+/// A signed call of a page of the development app.
+pub(crate) fn post_to(page: &str, body: &str) -> Vec<u8> {
     let seconds = sluicegate_host::clock::Clock::start().unix_seconds();
     let digest = hex::encode(Md5::digest(body.as_bytes()));
     let query =
         format!("auth_key=app-key&auth_timestamp={seconds}&auth_version=1.0&body_md5={digest}");
-    let mut mac = Hmac::<Sha256>::new_from_slice(b"app-secret").expect("any key");
-    mac.update(format!("POST\n/apps/1001/events\n{query}").as_bytes());
-    let signature = hex::encode(mac.finalize().into_bytes());
+    let signature = sign("app-secret", &format!("POST\n/apps/1001/{page}\n{query}"));
     let length = body.len();
     format!(
-        "POST /apps/1001/events?{query}&auth_signature={signature} HTTP/1.1\r\nHost: h\r\n\
+        "POST /apps/1001/{page}?{query}&auth_signature={signature} HTTP/1.1\r\nHost: h\r\n\
          Content-Length: {length}\r\n\r\n{body}"
     )
     .into_bytes()

@@ -46,7 +46,7 @@ impl Snapshots {
 
 /// Where the table of a scenario is kept.
 fn path(file: &Path) -> PathBuf {
-    let folder = file.parent().unwrap_or(Path::new("")).join("snapshots");
+    let folder = file.parent().unwrap_or_else(|| Path::new("")).join("snapshots");
     folder.join(file.file_name().unwrap_or_default()).with_extension("snap")
 }
 
@@ -56,7 +56,7 @@ fn write(path: &Path, text: &str) -> Result<bool, String> {
     if std::fs::read_to_string(path).is_ok_and(|there| there == text) {
         return Ok(false);
     }
-    let folder = path.parent().unwrap_or(Path::new(""));
+    let folder = path.parent().unwrap_or_else(|| Path::new(""));
     std::fs::create_dir_all(folder)
         .and_then(|()| std::fs::write(path, text))
         .map_err(|error| format!("cannot write {}: {error}", path.display()))?;

@@ -142,6 +142,9 @@ impl Deck {
         shard.subs.insert(id, sub);
         let number = shard.broker.number();
         self.sequence.subscribed(key(number, outlet.to_bits()), promised);
+        if let Some(began) = shard.broker.began(id) {
+            self.sequence.began(self.subs, began);
+        }
         self.subs += 1;
         Ok(())
     }
@@ -196,7 +199,11 @@ impl Deck {
         let (conn, topic) = (ConnId::from_bits(n[0]), TopicId::from_bits(n[1]));
         let records = u32::try_from(n[3] & u64::from(u32::MAX)).expect("32 bits");
         let bytes = u32::try_from(n[2].min(64 << 20)).expect("64 MiB");
-        let except = (n[5] == 1).then(|| key(number, n[6]));
+        let except = match n[5] {
+            0 => None,
+            1 => Some(key(number, n[6])),
+            more => Some(key(u32::try_from(more - 2).unwrap_or(u32::MAX), n[6])),
+        };
         let made = Made { shard: number, records, bytes: bytes.into(), except };
         let made = self.frames.made(made);
         let Some(own) = shard.conns.get_mut(&conn) else { return Ok(()) };
@@ -266,8 +273,12 @@ impl Deck {
             }
             Notice::Joined { sub, start } => {
                 self.reached.add("joined by another shard's answer");
-                if let Some(sub) = shard.subs.get(&sub) {
-                    return self.sequence.joined(sub.number, start);
+                if let Some(own) = shard.subs.get(&sub) {
+                    if let Some(began) = shard.broker.began(sub) {
+                        self.reached.add("joined with a past");
+                        self.sequence.began(own.number, began);
+                    }
+                    return self.sequence.joined(own.number, start);
                 }
             }
             Notice::Pause { conn } => return self.pause(at, conn, true),

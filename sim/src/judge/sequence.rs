@@ -38,6 +38,10 @@ struct Reader {
     /// The next number it may get; none while it is not in force.
     at: Option<u64>,
     outlet: u64,
+    /// Where its topic was when it began. Of the numbers before that only so many records are due
+    /// to it that have not come, as those of before were kept.
+    began: u64,
+    owed: u64,
     /// Its start was told later, and nothing else since: a gap may reach back before it.
     is_placed: bool,
     /// Gaps that were told and may reach beyond `at`.
@@ -73,6 +77,13 @@ impl Sequence {
         }
         reader.is_placed = true;
         Ok(())
+    }
+
+    /// A subscription that was just given its start began when its topic's next number was `next`;
+    /// `owed` records of those before it were kept for it.
+    pub fn began(&mut self, reader: u32, (next, owed): (u64, u64)) {
+        let reader = &mut self.readers[index(reader)];
+        (reader.began, reader.owed) = (next, owed);
     }
 
     /// A publish leaves out an outlet.
@@ -125,6 +136,12 @@ impl Sequence {
         let reader = &mut self.readers[index(name)];
         reader.at = Some(first + records);
         reader.is_placed = false;
+        if first < reader.began {
+            let Some(owed) = reader.owed.checked_sub(records) else {
+                return bad(format!("subscription {name}: {first} came, but was never kept"));
+            };
+            reader.owed = owed;
+        }
         reader.told.retain(|gap| gap.last >= first + records);
         Ok(())
     }
@@ -158,7 +175,8 @@ impl Sequence {
         let name = reader;
         let Some(at) = self.readers[index(reader)].at else { return Ok(()) };
         self.miss(name, epoch, (at, head.max(at)))?;
-        let Reader { records, lost, spared, .. } = self.readers[index(name)];
+        let Reader { records, owed, lost, spared, .. } = self.readers[index(name)];
+        let lost = lost + owed;
         if records + spared >= lost && records <= lost {
             return Ok(());
         }
@@ -166,11 +184,12 @@ impl Sequence {
     }
 
     /// The numbers `from..to` did not come: each was told, or its publish left this outlet out.
+    /// What is from before the subscription began is counted at the end.
     fn miss(&mut self, name: u32, epoch: u64, (from, to): (u64, u64)) -> Found {
         let batches = &self.topics.entry(epoch).or_default().batches;
         let reader = &mut self.readers[index(name)];
         let perhaps = self.spared.contains(&reader.outlet);
-        for number in from..to {
+        for number in from.max(reader.began)..to {
             let batch = batches.range(..=number).next_back();
             let batch = batch.filter(|(first, batch)| *first + batch.records > number);
             let left_out = batch.map_or(perhaps, |(_, batch)| batch.except == Some(reader.outlet));
@@ -245,6 +264,21 @@ mod tests {
         for damage in breaks {
             assert_eq!(damage(&mut judge()).unwrap_err().judge, NAME);
         }
+    }
+
+    #[test]
+    fn of_what_was_before_it_began_only_what_was_kept_is_due() {
+        for (owed, told, fine) in [(4, 2, true), (4, 1, false), (2, 2, false), (5, 2, false)] {
+            let mut judge = judge();
+            judge.began(0, (9, owed));
+            judge.received(0, 9, (3, 2)).unwrap();
+            judge.told(0, gap(5, 8, told)).unwrap();
+            judge.received(0, 9, (9, 2)).unwrap();
+            assert_eq!(judge.end(0, 9, 11).is_ok(), fine, "{owed} were kept, {told} told as lost");
+        }
+        let mut judge = judge();
+        judge.began(0, (9, 1));
+        judge.received(0, 9, (1, 2)).unwrap_err();
     }
 
     #[test]

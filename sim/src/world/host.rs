@@ -6,7 +6,7 @@ use crate::frame::Item;
 use crate::judge::{Finding, Found};
 use crate::peer::Made;
 use sluicegate_core::pool::LeaseWish;
-use sluicegate_core::{Ack, Effect, Instant, Message, Notice, Progress, Sample, Verdict};
+use sluicegate_core::{Ack, Effect, Instant, Keep, Message, Notice, Progress, Sample, Verdict};
 use std::collections::VecDeque;
 
 /// Outlets that refuse and are looked at in one turn, for the peak of what waits for one.
@@ -226,7 +226,8 @@ impl World<'_> {
             at: made,
         };
         let ack = source.spec.ack;
-        let message = Message { frame: item.encode(), records, ack, except: None };
+        let message =
+            Message { frame: item.encode(), records, ack, except: None, keep: Keep::Default };
         let link = source.link.as_mut().expect("what was read came over a connection");
         let this = &mut self.shards[at(shard)];
         let verdict = this.broker.publish(link.conn, link.topic, message);

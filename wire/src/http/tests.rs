@@ -295,3 +295,16 @@ proptest! {
         prop_assert!(pairs(&query).count() <= query.len());
     }
 }
+
+#[test]
+fn segments_of_a_path_are_decoded_and_a_plus_stays() {
+    for (text, expected) in [
+        ("presence-a%3Bb", "presence-a;b"),
+        ("a+b", "a+b"),
+        ("a%2", "a%2"),
+        ("%61%20", "a "),
+        ("plain", "plain"),
+    ] {
+        assert_eq!(decode_segment(text), expected);
+    }
+}

@@ -4,6 +4,8 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use serde::Deserialize;
+
 use crate::json::{self, Part};
 use crate::ws::{Opcode, header};
 
@@ -40,6 +42,11 @@ pub fn subscription_succeeded(channel: &str) -> String {
         Quoted(channel),
         Raw(r#","data":"{}"}"#),
     ])
+}
+
+/// Tells a new subscriber of a cache channel that it keeps nothing.
+pub fn cache_miss(channel: &str) -> String {
+    json::string(&[Raw(r#"{"event":"pusher:cache_miss","channel":"#), Quoted(channel), Raw("}")])
 }
 
 /// Refuses a subscription and leaves the connection open. `kind` is a word such as `AuthError`,
@@ -82,6 +89,21 @@ pub fn event(channel: &str, name: &str, data: &str) -> String {
 /// The same as a finished text frame, in exactly one allocation. Cost: O(bytes), twice.
 pub fn event_frame(channel: &str, name: &str, data: &str) -> Vec<u8> {
     frame(&event_parts(channel, name, data))
+}
+
+/// The data of an event, out of its [`event_frame`]; none of any other bytes. Cost: O(bytes).
+pub fn event_data(frame: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Event {
+        data: String,
+    }
+    let head = match frame.get(1)? {
+        0..=125 => 2,
+        126 => 4,
+        _ => 10,
+    };
+    let event: Event = serde_json::from_slice(frame.get(head..)?).ok()?;
+    Some(event.data)
 }
 
 const fn event_parts<'a>(channel: &'a str, name: &'a str, data: &'a str) -> [Part<'a>; 7] {

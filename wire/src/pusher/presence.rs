@@ -121,7 +121,7 @@ pub fn member_removed(channel: &str, user_id: &str) -> String {
     internal("member_removed", channel, &data)
 }
 
-fn internal(event: &str, channel: &str, data: &str) -> String {
+pub(super) fn internal(event: &str, channel: &str, data: &str) -> String {
     json::string(&[
         Raw(r#"{"event":"pusher_internal:"#),
         Raw(event),

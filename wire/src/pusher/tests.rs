@@ -254,6 +254,7 @@ fn outbound_texts_are_the_protocol_to_the_byte() {
             subscription_succeeded("c"),
             r#"{"event":"pusher_internal:subscription_succeeded","channel":"c","data":"{}"}"#,
         ),
+        (cache_miss("c\""), r#"{"event":"pusher:cache_miss","channel":"c\""}"#),
         (
             subscription_error("c", "AuthError", "a \"b\"", 401),
             concat!(
@@ -388,5 +389,18 @@ proptest! {
     fn names_that_pass_match_the_servers_pattern(name in "#?[a-z:/,.; \u{e9}-]{0,12}") {
         let legal = !name.is_empty() && !name.contains(['#', ':', '/', ' ', '\u{e9}']);
         prop_assert_eq!(check_channel(&name, 100).is_ok(), legal);
+    }
+}
+
+#[test]
+fn the_data_of_an_event_comes_out_of_its_frame_as_it_went_in() {
+    for length in [0, 1, 90, 125, 126, 300, 65_000, 70_000] {
+        for of in ["x", "\"", "é", "\u{1}"] {
+            let data = of.repeat(length);
+            assert_eq!(event_data(&event_frame("cache-c", "e", &data)), Some(data));
+        }
+    }
+    for bytes in [&b""[..], b"\x81", b"\x81\x02{}", b"\x81\x05{\"a\""] {
+        assert_eq!(event_data(bytes), None);
     }
 }

@@ -130,7 +130,7 @@ fn channels_beyond_the_limit_are_counted_and_not_kept() {
 
 #[test]
 fn bounds_are_the_operators() {
-    let bounds = Bounds { data: 3, channel: 200 };
+    let bounds = Bounds { data: 3, channel: 200, ..Bounds::default() };
     let body = |data: &str| {
         let body = json!({"name": "e", "channel": "c".repeat(200), "data": data}).to_string();
         trigger_within(body.as_bytes(), bounds)
@@ -216,4 +216,39 @@ proptest! {
             string_to_sign("GET", "/", &backward.join("&"))
         );
     }
+}
+
+#[test]
+fn a_batch_is_a_list_of_events() {
+    let one = json!({ "name": "e", "channel": "a", "data": "1" });
+    let two = json!({ "name": "f", "channel": "b", "data": "2", "info": "user_count" });
+    let read = |body: &Value| batch(body.to_string().as_bytes());
+    let events = read(&json!({ "batch": [one, two] })).unwrap();
+    assert_eq!(events.len(), 2);
+    assert_eq!((&*events[1].name, &*events[1].channels[0]), ("f", "b"));
+    assert_eq!(events[1].info.as_deref(), Some("user_count"));
+    let body = |why| Err(BadBatch::Body(why));
+    for (text, expected) in [
+        (json!({}), body(BadBody::Missing("batch"))),
+        (json!({ "batch": null }), body(BadBody::Missing("batch"))),
+        (json!({ "batch": [] }), body(BadBody::Missing("batch"))),
+        (json!({ "batch": {} }), body(BadBody::NotAList("batch"))),
+        (json!([]), body(BadBody::NotAnObject)),
+        (
+            json!({ "batch": [one, 5] }),
+            Err(BadBatch::Event { index: 1, why: BadBody::NotAnObject }),
+        ),
+        (
+            json!({ "batch": [{ "name": "e", "data": "" }] }),
+            Err(BadBatch::Event { index: 0, why: BadBody::Missing("channels") }),
+        ),
+        (json!({ "batch": vec![one.clone(); 11] }), Err(BadBatch::TooMany { count: 11, max: 10 })),
+    ] {
+        let found = read(&text);
+        assert_eq!(found, expected, "{text}");
+        assert!(!found.unwrap_err().to_string().is_empty());
+    }
+    assert_eq!(read(&json!({ "batch": vec![one; 10] })).unwrap().len(), 10);
+    let long = json!({ "name": "e", "channel": "a", "data": "x".repeat(MAX_DATA + 1) });
+    assert_eq!(read(&json!({ "batch": [long] })).unwrap_err().status(), 413);
 }

@@ -146,6 +146,25 @@ fn a_character_may_be_cut_by_fragments_and_must_be_whole_in_the_message() {
 }
 
 #[test]
+fn text_that_can_be_no_utf_8_any_more_is_refused_before_its_last_fragment() {
+    let first = masked(0x01, &[b'a', 0xe2, 0x82]);
+    for (next, expected) in [
+        (&b"b"[..], Some(Fault::InvalidUtf8)),
+        (&[0xac, 0xff], Some(Fault::InvalidUtf8)),
+        (&[0xac, 0xf0, 0x9f], None),
+        (&[], None),
+    ] {
+        let parts = [first.clone(), masked(0x00, next)].concat();
+        assert_eq!(whole(1 << 20, &parts), (Vec::new(), expected), "{next:?}");
+    }
+    assert_eq!(fault(&masked(0x01, &[0xc0])), Fault::InvalidUtf8);
+    let binary = [masked(0x02, &[0xc0]), masked(0x80, b"")].concat();
+    assert_eq!(events(&binary), [Owned::Binary(vec![0xc0])]);
+    let second = [first, masked(0x80, &[0xac]), masked(0x01, b"x"), masked(0x80, b"y")].concat();
+    assert_eq!(events(&second), [text("a\u{20ac}"), text("xy")], "each message from its start");
+}
+
+#[test]
 fn a_close_may_be_empty_or_hold_a_code_and_a_reason() {
     assert_eq!(events(&masked(0x88, b"")), [Owned::Close(None, String::new())]);
     let bye = masked(0x88, b"\x03\xe8bye");

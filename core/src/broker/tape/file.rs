@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 const MAGIC: &[u8; 16] = b"SLUICEGATE TAPE\0";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const SHARD: u8 = 0xfe;
 const MARK: u8 = 0xff;
 /// Inputs between two marks, at most.
@@ -364,7 +364,7 @@ mod tests {
             read(&bytes).unwrap_err().to_string()
         };
         assert_eq!(changed(0, b'x'), "this is not a tape: it does not begin like one");
-        assert_eq!(changed(16, 9), "the tape has version 9, and this program reads 1");
+        assert_eq!(changed(16, 9), "the tape has version 9, and this program reads 2");
         assert_eq!(changed(20, b'x'), "the tape's limits: no limit is called `xigh_water_bytes`");
         let head = Tape::read(&bytes).unwrap().head;
         assert!(changed(head + 1, 2).ends_with("there is no shard 2"));

@@ -1,13 +1,16 @@
 //! Playing: what an input says is done, as its host once did it.
 
-use super::{Input, Kind, MOST, Outcome, choose, narrow, refusal, start};
+use super::{Input, Kind, MOST, Outcome, choose, keep, narrow, refusal, start};
+use crate::broker::fetch::Answer;
 use crate::broker::{Broker, Close, Lane, Message, Offer, Pipe, Wish};
 use crate::id::{ConnId, OutletId, SubId, TenantId, Ticket, TopicId};
 use crate::lag::Load;
 use crate::ledger::Tally;
+use crate::memory::Held;
 use crate::mesh::{self, Body, Carried, Fetch, Head, Named, Parcel};
-use crate::peers::{Sub, Unplaced};
+use crate::peers::{Line, Sub, Unplaced};
 use crate::pressure::Sample;
+use crate::replay::{Past, Spot};
 use crate::time::Instant;
 use crate::verdict::{Ack, Policy, Refusal};
 use crate::writer::State;
@@ -15,6 +18,9 @@ use bytes::Bytes;
 
 /// The longest frame that is played.
 const MOST_BYTES: u64 = 64 << 20;
+
+/// The end of an answer comes after all that was kept.
+const END: Tally = Tally { records: u64::MAX >> 1, bytes: u64::MAX >> 1 };
 
 /// Makes a frame of a length; a tape holds no payloads.
 type Framing<'a> = &'a mut dyn FnMut(usize) -> Bytes;
@@ -40,6 +46,7 @@ impl Broker {
             Kind::Advance => self.advance(Instant::from_nanos(n[0])),
             Kind::Gone => self.gone(ConnId::from_bits(n[0])),
             Kind::Lease => self.lease(n[0], n[1]),
+            Kind::Node => self.node(n[0] % 2 == 1),
             Kind::Pressure => {
                 let sample = Sample { avg10: narrow(n[1]), total: n[2] };
                 self.pressure((n[0] == 1).then_some(sample));
@@ -81,9 +88,15 @@ impl Broker {
             }
             Kind::Publish => {
                 let ack = choose(&[Ack::None, Ack::Now, Ack::Wait], n[4]);
-                let except = (n[5] == 1).then(|| OutletId::from_bits(n[6]));
+                let outlet = OutletId::from_bits(n[6]);
+                let except = match n[5] {
+                    0 => None,
+                    1 => Some((self.mesh.shard, outlet)),
+                    more => Some((narrow(more - 2), outlet)),
+                };
                 let frame = framed(n[2], frame);
-                let message = Message { frame, records: narrow(n[3]), ack, except };
+                let (records, keep) = (narrow(n[3]), keep(n[7]));
+                let message = Message { frame, records, ack, except, keep };
                 Outcome::Verdict(self.publish(conn, TopicId::from_bits(n[1]), message))
             }
             Kind::Reassembly => done(self.reassembly(conn, n[1])),
@@ -132,12 +145,12 @@ impl Broker {
         };
         // Those of a topic of another shard that have a place, but for the one that asks for it.
         let waits = |id: SubId| {
-            let sub = self.peers.sub(id).ok().filter(|sub| sub.asked)?;
+            let sub = self.peers.sub(id).ok().filter(|sub| sub.line == Line::Asked)?;
             let placed = sub.unplaced == Unplaced::No;
             (placed || matches!(parcel.body, Body::Place(..))).then_some(sub)
         };
         match &parcel.body {
-            Body::Forward(job, _) => fits(job, 0),
+            Body::Forward(job, ..) => fits(job, 0),
             Body::Done(flight, _) => {
                 let flight = self.mesh.flights.get(flight.index, flight.generation);
                 flight.zip(topic).is_some_and(|(flight, topic)| {
@@ -153,18 +166,45 @@ impl Broker {
             Body::Interest { .. } | Body::Credit(..) | Body::Fetch(_) => true,
             Body::Place(sub, place) => {
                 let unplaced = |sub: &Sub| sub.unplaced != Unplaced::No;
-                waits(*sub).is_some_and(unplaced) && place.from.max(place.offset) < 1 << 60
+                waits(*sub).is_some_and(unplaced) && is_place(place)
             }
-            Body::Past(sub, job, first, offset) => {
-                let ahead = |sub: &Sub| *first >= sub.start && *offset >= sub.passed;
-                fits(job, *first) && waits(*sub).is_some_and(ahead) && *offset < 1 << 60
+            Body::Past(sub, job, spot) => {
+                let size = Tally { records: job.records, bytes: job.frame.len() as u64 };
+                let small = spot.before.records.max(spot.before.bytes) < 1 << 60;
+                let may_come = small && waits(*sub).is_some();
+                fits(job, spot.first) && may_come && self.may_follow(*sub, *spot, size)
             }
             Body::Fetched(sub, head, _) => {
-                let ahead = |sub: &Sub| head.next >= sub.start && head.offset >= sub.passed;
-                let most = head.next.max(head.offset);
-                waits(*sub).is_some_and(ahead) && most < 1 << 60
+                let end = Spot { first: head.next, offset: head.offset, before: END };
+                waits(*sub).is_some() && self.may_follow(*sub, end, Tally::ZERO)
             }
         }
+    }
+
+    /// Whether a batch, or the end of an answer, can come next for a subscription: not before what
+    /// it has, or has been sent and not yet taken.
+    fn may_follow(&self, id: SubId, next: Spot, size: Tally) -> bool {
+        let Ok(sub) = self.peers.sub(id) else { return false };
+        let before = self.peers.past_of(id.index).map(|past| past.before).unwrap_or_default();
+        let mut at = Spot { first: sub.start, offset: sub.passed, before };
+        for (_, answer) in self.mesh.answers.iter().filter(|(of, _)| *of == id) {
+            let Answer::Batch(entry) = answer else { return false };
+            let Held { first, offset, tally, .. } = *self.memory.get(entry.message);
+            let before = sum(entry.before, tally);
+            at = Spot { first: first + tally.records, offset: offset + tally.bytes, before };
+        }
+        let within =
+            |part: Tally, whole: Tally| part.records <= whole.records && part.bytes <= whole.bytes;
+        let past = self.peers.past_of(id.index).filter(|past| !within(past.whole, at.before));
+        let ahead = next.first >= at.first && next.offset >= at.offset;
+        let fits = past.is_none_or(|past| {
+            let beyond = next.first >= past.next && next.offset >= past.offset;
+            let inside = next.first + size.records <= past.next
+                && within(at.before, next.before)
+                && within(sum(next.before, size), past.whole);
+            beyond || inside
+        });
+        ahead && fits && next.first.max(next.offset) < 1 << 60
     }
 
     /// Parcels of a shard's own peers are sound; those of a fuzzer are ignored.
@@ -189,12 +229,31 @@ fn carried(numbers: &[u64], frame: Framing<'_>) -> Carried {
     }
 }
 
+fn sum(mut one: Tally, other: Tally) -> Tally {
+    one += other;
+    one
+}
+
+fn tally(numbers: &[u64]) -> Tally {
+    Tally { records: numbers[0], bytes: numbers[1] }
+}
+
+/// Whether an owner could say that a subscription starts there.
+fn is_place(place: &mesh::Place) -> bool {
+    let mesh::Place { from, offset, past, .. } = place;
+    let Past { next, offset: head, whole, before } = past;
+    let numbers = [*from, *offset, *next, *head, whole.records, whole.bytes];
+    let is_part = before.records <= whole.records && before.bytes <= whole.bytes;
+    let is_ahead = past.is_over() || (next > from && head >= offset);
+    is_part && is_ahead && numbers.iter().all(|number| *number < 1 << 60)
+}
+
 fn parcel(numbers: &[u64; MOST], frame: Framing<'_>) -> Parcel {
     let rest = &numbers[5..];
     let head = || Head { next: rest[0], offset: rest[1], epoch: rest[2] };
     let no = |at: usize| refusal([rest[at], rest[at + 1], rest[at + 2]]);
     let body = match numbers[4] % 11 {
-        0 => Body::Forward(carried(rest, frame), Ticket::from_bits(rest[6])),
+        0 => Body::Forward(carried(rest, frame), Ticket::from_bits(rest[6]), keep(rest[7])),
         1 if rest[4] == 1 => Body::Done(Ticket::from_bits(rest[0]), Ok(rest[1])),
         1 => Body::Done(Ticket::from_bits(rest[0]), Err(no(1))),
         2 => Body::Interest { on: rest[0] == 1, block: rest[1] == 1 },
@@ -209,10 +268,15 @@ fn parcel(numbers: &[u64; MOST], frame: Framing<'_>) -> Parcel {
             room: Load { batches: narrow(rest[5]), bytes: rest[6] },
         }),
         8 => {
-            let place = mesh::Place { wanted: rest[1], from: rest[2], offset: rest[3] };
+            let (whole, before) = (tally(&rest[6..]), tally(&rest[8..]));
+            let past = Past { next: rest[4], offset: rest[5], whole, before };
+            let place = mesh::Place { wanted: rest[1], from: rest[2], offset: rest[3], past };
             Body::Place(SubId::from_bits(rest[0]), place)
         }
-        9 => Body::Past(SubId::from_bits(rest[8]), carried(rest, frame), rest[6], rest[7]),
+        9 => {
+            let spot = Spot { first: rest[6], offset: rest[7], before: tally(&rest[9..]) };
+            Body::Past(SubId::from_bits(rest[8]), carried(rest, frame), spot)
+        }
         _ => Body::Fetched(SubId::from_bits(rest[3]), head(), rest[4] == 1),
     };
     let name = Named { hash: numbers[2], bytes: narrow(numbers[3]) };

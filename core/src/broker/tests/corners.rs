@@ -359,7 +359,13 @@ fn a_fan_out_that_is_cut_short_passes_over_who_is_not_in_its_audience() {
     let [first, own, second] =
         [first, own, second].map(|outlet| (outlet, join(&mut bench, outlet)));
     let frame = Bytes::from_static(b"x");
-    let message = Message { frame, records: 1, ack: Ack::None, except: Some(own.0) };
+    let message = Message {
+        frame,
+        records: 1,
+        ack: Ack::None,
+        except: Some((0, own.0)),
+        keep: Keep::Default,
+    };
     let _ = bench.broker.publish(source, topic, message);
     assert_eq!(bench.broker.step(1), Progress::More, "the first one is reached");
     let late = bench.peer(Pipe::Shared).1;

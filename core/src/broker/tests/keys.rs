@@ -119,7 +119,8 @@ fn parcels(limits: &Limits) -> u64 {
     let source = shards[here].open(tenants[here]).unwrap();
     for _ in 0..20 {
         let frame = Bytes::from_static(b"x");
-        let message = Message { frame, records: 1, ack: Ack::None, except: None };
+        let message =
+            Message { frame, records: 1, ack: Ack::None, except: None, keep: Keep::Default };
         let _ = shards[here].publish(source, topics[here], message);
         let _ = shards[here].step(10);
     }

@@ -98,7 +98,8 @@ impl Chain {
             && let Some(Item { frame, permit }) = self.pipe.pop_front()
         {
             self.in_pipe -= frame.len() as u64;
-            let message = Message { frame, records: 1, ack: Ack::Wait, except: None };
+            let message =
+                Message { frame, records: 1, ack: Ack::Wait, except: None, keep: Keep::Default };
             let ticket = match self.bench.broker.publish(self.source, self.topic, message) {
                 Verdict::Queued(ticket) => ticket,
                 Verdict::Parked(ticket) => {

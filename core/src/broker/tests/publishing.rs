@@ -444,7 +444,7 @@ impl Pair {
         let tenant = self.model.sources[source].0;
         let id = self.topics[tenant][topic];
         let frame = Bytes::from(alloc::vec![0; usize::try_from(size).unwrap()]);
-        let message = Message { frame, records: 1, ack, except: None };
+        let message = Message { frame, records: 1, ack, except: None, keep: Keep::Default };
         let said = match self.bench.broker.publish(self.conns[source], id, message) {
             Verdict::Queued(_) => Said::Queued,
             Verdict::Parked(_) => Said::Parked,

@@ -62,7 +62,7 @@ fn books_count_records_and_a_batch_is_lost_whole() {
         one_subscriber(limits, Pipe::Single, Policy::DropNew);
     for records in [2, 3, 4] {
         let frame = Bytes::from_static(b"records");
-        let message = Message { frame, records, ack: Ack::None, except: None };
+        let message = Message { frame, records, ack: Ack::None, except: None, keep: Keep::Default };
         let _ = bench.broker.publish(source, topic, message);
         bench.run(|_| 0);
     }

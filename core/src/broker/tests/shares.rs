@@ -47,7 +47,8 @@ impl Runner {
         loop {
             let frame = Bytes::from(alloc::vec![b'x'; self.load.bytes]);
             let topic = self.topics[self.next % self.topics.len()];
-            let message = Message { frame, records: 1, ack: Ack::Now, except: None };
+            let message =
+                Message { frame, records: 1, ack: Ack::Now, except: None, keep: Keep::Default };
             if !matches!(bench.broker.publish(self.source, topic, message), Verdict::Queued(_)) {
                 return;
             }

@@ -145,7 +145,13 @@ impl Stalls {
         frame.extend(u16::try_from(size).unwrap().to_le_bytes());
         frame.extend(number.to_le_bytes());
         frame.resize(size, b'.');
-        let message = Message { frame: frame.into(), records: 1, ack: Ack::None, except: None };
+        let message = Message {
+            frame: frame.into(),
+            records: 1,
+            ack: Ack::None,
+            except: None,
+            keep: Keep::Default,
+        };
         match self.bench.broker.publish(conn, self.topics[topic], message) {
             Verdict::Queued(_) => {}
             Verdict::Parked(_) => count("a publish is parked"),

@@ -90,9 +90,9 @@ fn kind() -> impl Strategy<Value = u8> {
 
 /// One input made from numbers; time goes on in small steps, and work is small.
 fn input((kind, mut numbers): (u8, [u64; 16]), now: Instant) -> Input {
-    let ends = matches!(kind % 24, CLOSE | GONE | SHUT | SHUTDOWN);
+    let ends = matches!(kind % 25, CLOSE | GONE | SHUT | SHUTDOWN);
     let kind = if ends && numbers[15] != 5 { POLL } else { kind };
-    match kind % 24 {
+    match kind % 25 {
         ADVANCE => numbers[0] = now.as_nanos() + numbers[0] * 1_000_000,
         PUBLISH => {
             numbers[0] %= 4;
@@ -188,7 +188,7 @@ fn a_tape_holds_lengths_and_no_payload() {
     let topic = bench.topic("a secret name");
     bench.broker.record_inputs(true);
     let frame = Bytes::from_static(b"a secret payload");
-    let message = Message { frame, records: 1, ack: Ack::None, except: None };
+    let message = Message { frame, records: 1, ack: Ack::None, except: None, keep: Keep::Default };
     let _ = bench.broker.publish(source, topic, message);
     let _ = bench.broker.send(outlet, Bytes::from_static(b"a secret answer"), Lane::First);
     bench.topic("a secret name");

@@ -63,7 +63,7 @@ fn a_user_is_announced_with_its_first_socket_and_taken_back_with_its_last() {
         ("pusher_internal:member_removed".to_owned(), json!({ "user_id": "2" }))
     );
     world.end_of_input(first);
-    assert!(world.shard.rosters.is_empty(), "nobody is kept");
+    assert!(world.shard.channels().is_empty(), "nobody is kept");
 }
 
 #[test]

@@ -82,7 +82,9 @@ impl Dealer<'_> {
         let ack = [0, 0, 1, 2][place(a >> 12, 4)];
         let bytes = size(b >> 2, faults.large());
         let (has, except) = except.map_or((0, 0), |outlet| (1, outlet));
-        let numbers = [conn, topic, bytes, records, ack, has, except];
+        // By default, nothing, the newest one, the newest four.
+        let keep = [0, 0, 0, 1, 2, 5][place(a >> 16, 6)];
+        let numbers = [conn, topic, bytes, records, ack, has, except, keep];
         let outcome = self.act(shard, Kind::Publish, &numbers)?;
         if matches!(outcome, Outcome::Verdict(Verdict::Parked(_))) {
             self.deck.mark_reached("parked");

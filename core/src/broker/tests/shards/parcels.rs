@@ -88,7 +88,7 @@ fn nobody_is_answered_who_did_not_ask_or_is_gone() {
     let gone = broker.open(*tenant).unwrap();
     for (conn, ack) in [(*source, Ack::None), (gone, Ack::Wait)] {
         let frame = Bytes::from_static(b"........");
-        let message = Message { frame, records: 1, ack, except: None };
+        let message = Message { frame, records: 1, ack, except: None, keep: Keep::Default };
         assert!(matches!(broker.publish(conn, topic, message), Verdict::Queued(_)));
     }
     cluster.settle(other);

@@ -1,0 +1,120 @@
+//! Which page a path is.
+
+use sluicegate_wire::http;
+use std::borrow::Cow;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Route<'a> {
+    /// `/apps/{id}/…`: the HTTP API of an app.
+    Api(&'a str, Api<'a>),
+    /// `/app/{key}`; `None` for any other path below `/app`.
+    App(Option<&'a str>),
+    Health,
+    Metrics,
+    Ready,
+    Unknown,
+}
+
+/// A call of the HTTP API. Names are decoded and unchecked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Api<'a> {
+    /// `POST /batch_events`
+    BatchEvents,
+    /// `GET /channels/{channel}`
+    Channel(Cow<'a, str>),
+    /// `GET /channels`
+    Channels,
+    /// `POST /events`
+    Events,
+    /// `POST /users/{id}/terminate_connections`
+    Terminate(Cow<'a, str>),
+    /// `GET /channels/{channel}/users`
+    Users(Cow<'a, str>),
+}
+
+impl Api<'_> {
+    /// The method that it is called with.
+    pub(super) const fn method(&self) -> &'static str {
+        match self {
+            Self::BatchEvents | Self::Events | Self::Terminate(_) => "POST",
+            Self::Channel(_) | Self::Channels | Self::Users(_) => "GET",
+        }
+    }
+}
+
+/// What is said about a path that leads nowhere.
+pub(super) const PAGES: &str = "no such page; there are POST /apps/{id}/events, \
+    /apps/{id}/batch_events and /apps/{id}/users/{user}/terminate_connections, \
+    GET /apps/{id}/channels, /apps/{id}/channels/{channel} and \
+    /apps/{id}/channels/{channel}/users, GET /health, /ready and /metrics";
+
+pub(super) fn route(path: &str) -> Route<'_> {
+    let mut parts = path.strip_prefix('/').unwrap_or(path).split('/');
+    match (parts.next(), parts.next()) {
+        (Some("health"), None) => Route::Health,
+        (Some("metrics"), None) => Route::Metrics,
+        (Some("ready"), None) => Route::Ready,
+        (Some("app"), Some(key)) if !key.is_empty() && parts.next().is_none() => {
+            Route::App(Some(key))
+        }
+        (Some("app"), _) => Route::App(None),
+        (Some("apps"), Some(id)) if !id.is_empty() => {
+            let rest = [parts.next(), parts.next(), parts.next(), parts.next()];
+            api(rest).map_or(Route::Unknown, |api| Route::Api(id, api))
+        }
+        _ => Route::Unknown,
+    }
+}
+
+fn api<'a>(parts: [Option<&'a str>; 4]) -> Option<Api<'a>> {
+    let name = |text: &'a str| (!text.is_empty()).then(|| http::decode_segment(text));
+    Some(match parts {
+        [Some("events"), None, ..] => Api::Events,
+        [Some("batch_events"), None, ..] => Api::BatchEvents,
+        [Some("channels"), None, ..] => Api::Channels,
+        [Some("channels"), Some(channel), None, _] => Api::Channel(name(channel)?),
+        [Some("channels"), Some(channel), Some("users"), None] => Api::Users(name(channel)?),
+        [Some("users"), Some(user), Some("terminate_connections"), None] => {
+            Api::Terminate(name(user)?)
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_lead_to_routes() {
+        for (path, expected) in [
+            ("/app/key", Route::App(Some("key"))),
+            ("/app", Route::App(None)),
+            ("/app/", Route::App(None)),
+            ("/app/key/more", Route::App(None)),
+            ("/apps/1001/events", Route::Api("1001", Api::Events)),
+            ("/apps/1001/batch_events", Route::Api("1001", Api::BatchEvents)),
+            ("/apps/1001/channels", Route::Api("1001", Api::Channels)),
+            ("/apps/1001/channels/a%3Bb", Route::Api("1001", Api::Channel("a;b".into()))),
+            ("/apps/1001/channels/a+b/users", Route::Api("1001", Api::Users("a+b".into()))),
+            (
+                "/apps/1001/users/u/terminate_connections",
+                Route::Api("1001", Api::Terminate("u".into())),
+            ),
+            ("/apps//events", Route::Unknown),
+            ("/apps/1/2/events", Route::Unknown),
+            ("/apps/1001/event", Route::Unknown),
+            ("/apps/1001/channels/", Route::Unknown),
+            ("/apps/1001/channels/a/users/b", Route::Unknown),
+            ("/apps/1001/users//terminate_connections", Route::Unknown),
+            ("/users/u/terminate_connections", Route::Unknown),
+            ("/health", Route::Health),
+            ("/health/", Route::Unknown),
+            ("/", Route::Unknown),
+            ("", Route::Unknown),
+            ("/application", Route::Unknown),
+        ] {
+            assert_eq!(route(path), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Questions of the HTTP API, batches, and what subscribers are told of their number.
+
+use super::private::ask;
+use super::*;
+use crate::session::auth::tests::token;
+use serde_json::{Value, json};
+
+/// Calls the HTTP API with a good signature; status and body, which is text where it is no JSON.
+pub(super) fn call(
+    world: &mut World,
+    method: &str,
+    path: &str,
+    query: &str,
+    body: &str,
+) -> (u16, Value) {
+    let signed = Signed { method, path, stripped: path, query, body: body.as_bytes() };
+    let query = sign(&App::development(), signed, NOW);
+    let length = body.len();
+    let request =
+        format!("{method} {path}?{query} HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
+    let peer = world.connect();
+    world.feed(peer, (request + body).as_bytes());
+    let answer = world.http(peer);
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    let (_, text) = answer.split_once("\r\n\r\n").unwrap();
+    (status, serde_json::from_str(text).unwrap_or_else(|_| json!(text)))
+}
+
+fn get(world: &mut World, path: &str, query: &str) -> (u16, Value) {
+    call(world, "GET", &format!("/apps/1001{path}"), query, "")
+}
+
+fn member(world: &mut World, user_id: &str) -> usize {
+    let (peer, id) = world.client();
+    let data = json!({ "user_id": user_id }).to_string();
+    let auth = token(&App::development(), &format!("{id}:presence-a:{data}"));
+    let wish = json!({ "channel": "presence-a", "auth": auth, "channel_data": data });
+    assert_eq!(ask(world, peer, &wish)["event"], "pusher_internal:subscription_succeeded");
+    peer
+}
+
+#[test]
+fn channels_and_users_are_told_as_they_are() {
+    let mut world = World::new();
+    assert_eq!(get(&mut world, "/channels", ""), (200, json!({ "channels": {} })));
+    for user in ["1", "1", "2"] {
+        member(&mut world, user);
+    }
+    let (peer, _) = world.client();
+    world.subscribe(peer, "a");
+    let all = json!({ "channels": { "a": {}, "presence-a": {} } });
+    assert_eq!(get(&mut world, "/channels", ""), (200, all));
+    let some = json!({ "channels": { "presence-a": { "user_count": 2 } } });
+    let query = "filter_by_prefix=presence-&info=user_count";
+    assert_eq!(get(&mut world, "/channels", query), (200, some));
+    let one = json!({ "occupied": true, "user_count": 2, "subscription_count": 3 });
+    let query = "info=user_count,subscription_count";
+    assert_eq!(get(&mut world, "/channels/presence-a", query), (200, one));
+    assert_eq!(get(&mut world, "/channels/b", ""), (200, json!({ "occupied": false })));
+    let users = json!({ "users": [{ "id": "1" }, { "id": "2" }] });
+    assert_eq!(get(&mut world, "/channels/presence-a/users", ""), (200, users));
+    assert_eq!(get(&mut world, "/channels/presence-b/users", ""), (200, json!({ "users": [] })));
+    world.end_of_input(peer);
+    assert_eq!(get(&mut world, "/channels/a", "").1["occupied"], false);
+}
+
+#[test]
+fn each_bad_question_is_refused() {
+    let mut world = World::new();
+    for (path, query) in [
+        ("/channels", "info=user_count"),
+        ("/channels", "filter_by_prefix=presenc&info=user_count"),
+        ("/channels", "info=everything"),
+        ("/channels/a", "info=user_count"),
+        ("/channels/a%20b", ""),
+        ("/channels/a/users", ""),
+        ("/channels/private-a/users", ""),
+    ] {
+        let (status, text) = get(&mut world, path, query);
+        assert_eq!(status, 400, "{path}?{query}: {text}");
+        assert!(text.as_str().unwrap().len() > 10, "it says why");
+    }
+    let request = "GET /apps/1001/channels HTTP/1.1\r\nHost: h\r\n\r\n";
+    let peer = world.connect();
+    world.feed(peer, request.as_bytes());
+    assert!(world.http(peer).starts_with("HTTP/1.1 401 "), "nobody asks without a signature");
+    assert_eq!(call(&mut world, "GET", "/apps/7/channels", "", "").0, 404);
+}
+
+#[test]
+fn a_batch_is_published_in_order_and_answered_in_order() {
+    let mut world = World::new();
+    let (peer, _) = world.client();
+    world.subscribe(peer, "a");
+    let event = |data: &str, channel: &str, info: Option<&str>| {
+        let mut event = json!({ "name": "e", "channel": channel, "data": data });
+        event["info"] = json!(info);
+        event
+    };
+    let batch = json!({ "batch": [
+        event("1", "a", None),
+        event("2", "b", Some("subscription_count")),
+        event("3", "a", Some("subscription_count,user_count")),
+    ]});
+    let path = "/apps/1001/batch_events";
+    let told = json!({ "batch": [{}, { "subscription_count": 0 }, { "subscription_count": 1 }] });
+    assert_eq!(call(&mut world, "POST", path, "", &batch.to_string()), (200, told));
+    let data = |frame: &String| serde_json::from_str::<Value>(frame).unwrap()["data"].clone();
+    assert_eq!(world.frames(peer).iter().map(data).collect::<Vec<_>>(), ["1", "3"]);
+    let quiet = json!({ "batch": [event("4", "a", None)] }).to_string();
+    assert_eq!(call(&mut world, "POST", path, "", &quiet), (200, json!({})));
+    let eleven = json!({ "batch": vec![event("5", "a", None); 11] }).to_string();
+    for body in ["{}", "[]", r#"{"batch":[]}"#, r#"{"batch":[{}]}"#, eleven.as_str()] {
+        assert_eq!(call(&mut world, "POST", path, "", body).0, 400, "{body}");
+    }
+    assert_eq!(world.frames(peer).len(), 1, "a refused batch publishes nothing");
+}
+
+#[test]
+fn a_publish_is_told_about_its_channels() {
+    let mut world = World::new();
+    member(&mut world, "1");
+    let body = json!({
+        "name": "e", "channels": ["presence-a", "b"], "data": "",
+        "info": "user_count,subscription_count",
+    });
+    let told = json!({ "channels": {
+        "presence-a": { "user_count": 1, "subscription_count": 1 },
+        "b": { "subscription_count": 0 },
+    }});
+    let answer = call(&mut world, "POST", "/apps/1001/events", "", &body.to_string());
+    assert_eq!(answer, (200, told));
+}
+
+#[test]
+fn subscribers_are_told_how_many_they_are_where_the_app_wants_it() {
+    for (wants, expected) in [(false, 0), (true, 1)] {
+        let app = App { subscription_counts: wants, ..App::development() };
+        let mut world = World::with(Shard::new(Limits::default(), vec![app], || 5).unwrap());
+        let (first, _) = world.client();
+        let answer = world.subscribe(first, "a");
+        assert_eq!(answer.len(), 1 + expected, "{answer:?}");
+        let (second, _) = world.client();
+        world.subscribe(second, "a");
+        let told = world.frames(first);
+        assert_eq!(told.len(), expected);
+        if wants {
+            let value: Value = serde_json::from_str(&told[0]).unwrap();
+            assert_eq!(value["event"], "pusher_internal:subscription_count");
+            assert_eq!(value["data"], r#"{"subscription_count":2}"#);
+            assert!(answer[0].contains("subscription_succeeded"), "first the answer");
+        }
+        world.end_of_input(second);
+        assert_eq!(world.frames(first).len(), expected);
+        member(&mut world, "1");
+        let quiet = member(&mut world, "2");
+        assert!(world.frames(quiet).is_empty(), "members are told of users instead");
+    }
+}

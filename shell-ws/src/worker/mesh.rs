@@ -1,0 +1,69 @@
+//! What comes from other event loops and goes to them, and what all of them know.
+
+use super::Worker;
+use crate::note::Note;
+use crate::shard::Shard;
+use sluicegate_core::Parcel;
+
+/// Something that one event loop sends another. They arrive in the order in which they were sent.
+#[derive(Debug)]
+pub enum Letter {
+    /// The core's: carried, never looked into.
+    Core(Parcel),
+    /// Of the shell.
+    Shell(Note),
+}
+
+impl Worker {
+    /// What all shards know, as inputs of this one.
+    pub(super) fn hear_node(&mut self) {
+        if let Some(sample) = self.node.sample(&mut self.samples_seen) {
+            self.shard.broker.pressure(sample);
+        }
+        self.shard.broker.node(self.node.is_saturated());
+        if let Some(loan) = &mut self.loan {
+            loan.settle(&mut self.shard.broker);
+        }
+    }
+
+    /// What this shard has to say to all: whether it is saturated.
+    pub(super) fn tell_node(&self) {
+        self.node.set_saturated(self.port.number(), self.shard.broker.is_saturated());
+    }
+
+    /// Hands the shard the letters that have come, as far as the core wants any. Each turn begins
+    /// with another sender, so that none is always last.
+    pub(super) fn carry(&mut self) {
+        let others: Vec<u32> = self.port.others().collect();
+        let Some(turn) = self.shard.process.turns.checked_rem(others.len() as u64) else { return };
+        let first = usize::try_from(turn).expect("an index");
+        for from in others[first..].iter().chain(&others[..first]) {
+            let mut arrived = self.port.receive(*from);
+            while self.shard.broker.wants_parcels() {
+                match arrived.next() {
+                    Some(Letter::Core(parcel)) => self.shard.broker.receive(*from, parcel),
+                    Some(Letter::Shell(note)) => self.shard.take_note(note),
+                    None => break,
+                }
+            }
+        }
+    }
+
+    /// Sends what the shard has for others, as far as the ways have room. What finds none waits
+    /// where it is, which is bounded there.
+    pub(super) fn post(&mut self) {
+        for to in self.port.others() {
+            let shard = &mut self.shard;
+            self.port.send(to, || next_letter(shard, to));
+        }
+    }
+}
+
+/// Notes go first. Nobody depends on their order among the parcels: what an owner says to members
+/// waits at their end for the word of welcome, whichever way its record comes.
+fn next_letter(shard: &mut Shard, to: u32) -> Option<Letter> {
+    match shard.poll_note(to) {
+        Some(note) => Some(Letter::Shell(note)),
+        None => shard.broker.poll_parcel(to).map(Letter::Core),
+    }
+}
