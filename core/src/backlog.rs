@@ -58,7 +58,8 @@ impl View {
         }
     }
 
-    /// Decides. Cost: O(1).
+    /// Decides. Cost: O(1). It is asked for each delivery.
+    #[inline(always)]
     pub(crate) fn decide(&self) -> Decision {
         if self.policy == Policy::Block {
             return Decision::Accept;
