@@ -16,6 +16,7 @@ mod no_std;
 mod program;
 mod report;
 mod spdx;
+mod survivors;
 mod tidy;
 mod vendored;
 mod workspace;

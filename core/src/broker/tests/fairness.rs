@@ -116,7 +116,10 @@ fn what_is_pushed_out_and_waits_has_its_deadline() {
         assert_eq!(bench.broker.jobs(), (2, 1));
         bench.wait(limits.publish_queue_wait_ms);
         bench.write(|_| 0);
-        let deadline = |notice: &&Notice| matches!(notice, Notice::Failed { why, .. } if why.reason == Reason::Deadline);
+        let deadline = |notice: &&Notice| match notice {
+            Notice::Failed { why, .. } => why.reason == Reason::Deadline,
+            _ => false,
+        };
         assert_eq!(bench.notices.iter().filter(deadline).count(), failed);
         assert_eq!(bench.broker.jobs(), (2, waits));
     }

@@ -218,3 +218,21 @@ fn relief_takes_no_more_than_it_must() {
     // Both queues name each batch, so that it is freed with the second of them.
     assert!((BUDGET * 93..BUDGET * 95).contains(&(held * 100)), "{held} of {BUDGET}");
 }
+
+#[test]
+fn a_step_that_gives_memory_back_has_less_left_for_publishes() {
+    let limits = Limits { high_water_bytes: 2 << 20, ..Limits::default() };
+    let mut tight = Tight::new(limits, &[Policy::DropOld]);
+    // Half of its limit is more than the shard has: the first band takes nothing from it.
+    while tight.bench.broker.band() < Band::Pressure {
+        let _ = tight.publish(tight.topic, 10_000);
+    }
+    while !tight.bench.broker.wants_relief() {
+        let verdict = tight.bench.publish(tight.source, tight.topic, 10_000);
+        assert!(matches!(verdict, Verdict::Queued(_)), "{verdict:?}");
+    }
+    let before = tight.bench.broker.ledger().sequenced;
+    assert_eq!(tight.bench.broker.step(1), Progress::More);
+    assert_eq!(tight.lost(Reason::Severe), 1);
+    assert_eq!(tight.bench.broker.ledger().sequenced, before, "that was all of the step");
+}

@@ -88,7 +88,7 @@ fn nobody_is_answered_who_did_not_ask_or_is_gone() {
     let gone = broker.open(*tenant).unwrap();
     for (conn, ack) in [(*source, Ack::None), (gone, Ack::Wait)] {
         let frame = Bytes::from_static(b"........");
-        let message = Message { frame, records: 1, ack, except: None };
+        let message = Message { frame, records: 1, ack, except: None, keep: Keep::Default };
         assert!(matches!(broker.publish(conn, topic, message), Verdict::Queued(_)));
     }
     cluster.settle(other);
@@ -127,6 +127,23 @@ fn each_loss_is_told_once_on_every_shard() {
     }
     cluster.wire = 100;
     cluster.heal();
+}
+
+#[test]
+fn where_a_topic_is_is_no_news_after_a_batch_that_showed_it() {
+    let limits = Limits { mesh_depth: 2, ..lossless() };
+    let (mut cluster, owner, other) = followed(&limits);
+    for _ in 0..3 {
+        let _ = cluster.publish(owner, 0, 100, None);
+    }
+    let to = u32::try_from(other).unwrap();
+    let mut parcels = Vec::from_iter(cluster.shards[owner].broker.poll_parcel(to));
+    let _ = cluster.publish(owner, 0, 100, None);
+    parcels.extend(drain(&mut cluster, owner, other));
+    assert_eq!(parcels.len(), 4, "three batches, and where the topic is");
+    hand(&mut cluster, owner, other, parcels);
+    let peer = &cluster.shards[other].peers[0];
+    assert_eq!((peer.received.len(), peer.lost.len()), (3, 1));
 }
 
 #[test]
@@ -243,4 +260,44 @@ fn credit_that_is_owed_to_a_topic_nobody_wants_is_forgotten_and_no_other() {
     let paid = drain(&mut cluster, other, owner);
     let topics: Vec<&str> = paid.iter().map(|parcel| &*parcel.topic).collect();
     assert_eq!(topics, [TOPICS[second]]);
+}
+
+#[test]
+fn credit_comes_back_as_it_was_spent() {
+    let mut cluster = Cluster::new(&lossless(), 100);
+    let (owner, other) = owner_and_other(0);
+    cluster.join(other, 0, Policy::Block);
+    cluster.barrier();
+    cluster.wire = 0;
+    for _ in 0..66 {
+        let _ = cluster.publish(owner, 0, 100, None);
+    }
+    let mut sent = drain(&mut cluster, owner, other);
+    assert_eq!(sent.len(), 64);
+    sent.truncate(1);
+    hand(&mut cluster, owner, other, sent);
+    let paid = drain(&mut cluster, other, owner);
+    assert_eq!(paid.len(), 1);
+    hand(&mut cluster, other, owner, paid);
+    assert_eq!(drain(&mut cluster, owner, other).len(), 1, "there is credit for one");
+    let Shard { broker, tenant, .. } = &cluster.shards[owner];
+    let topic = broker.find_topic(*tenant, TOPICS[0]).unwrap();
+    let credit = &broker.topics[topic.index].credits[0];
+    let spent = 64 * crate::memory::cost(100, 1);
+    assert_eq!((credit.batches, credit.bytes), (0, crate::mesh::CREDIT_BYTES - spent));
+}
+
+#[test]
+fn a_topic_is_wanted_while_somebody_catches_up_with_it() {
+    let (mut cluster, owner, other) = followed(&Limits { retention_records: 9, ..lossless() });
+    let _ = cluster.publish(owner, 0, 100, None);
+    cluster.join_from(other, 0, Policy::DropNew, Start::Earliest);
+    cluster.leave(other, 0);
+    let asks = drain(&mut cluster, other, owner);
+    assert_eq!(asks.len(), 1, "what it needs of the past, and not that it wants no more");
+    hand(&mut cluster, other, owner, asks);
+    cluster.wire = 100;
+    cluster.send(owner);
+    cluster.heal();
+    assert_eq!(cluster.shards[other].peers[0].received.len(), 1);
 }
