@@ -66,4 +66,6 @@ test("clients come back to the next server, and so do their channels and users",
     return own.length > 0;
   });
   assert.deepEqual(own[0], "yours");
+  // Before its server: or it would look for the next one while the test ends.
+  client.disconnect();
 });
