@@ -383,6 +383,9 @@ impl Config {
 /// For how long a cache channel keeps its last event.
 const CACHE_MS: u64 = 30 * 60 * 1000;
 
+/// Records that one write takes: as many as the kernel is handed in one call.
+const OFFER: u64 = 64;
+
 /// Fills in what depends on the machine or is the protocol's, and was not given.
 fn defaults(limits: &Limits, given: &BTreeSet<String>) -> Limits {
     let mut limits = limits.clone();
@@ -402,6 +405,9 @@ fn defaults(limits: &Limits, given: &BTreeSet<String>) -> Limits {
     }
     if !given.contains("retention_ms") {
         limits.retention_ms = CACHE_MS;
+    }
+    if !given.contains("offer_batches") {
+        limits.offer_batches = OFFER;
     }
     limits
 }
