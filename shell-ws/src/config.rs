@@ -16,7 +16,7 @@ pub mod settings;
 pub mod translate;
 
 use crate::apps::App;
-use crate::hooks::{MAX_BATCH, Webhook};
+use crate::hooks::{self, MAX_BATCH, Webhook};
 use crate::tls;
 use crate::worker::Timing;
 use anyhow::{Context, Result, bail, ensure};
@@ -68,7 +68,7 @@ pub struct Flags {
     /// app
     #[arg(long, value_name = "FILE", env = "SLUICEGATE_WS_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Any key of [server] or [limits], as `config print` lists them; may be repeated
+    /// Any key below server or limits, as `config print` lists them; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Print start-up lines, log and errors as JSON, one object per line
@@ -456,8 +456,9 @@ fn check_webhooks(webhooks: &[Webhook]) -> Result<()> {
         let good = parsed.is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
         ensure!(
             good,
-            "[[app.webhook]]: `url` is {url:?}, but must begin with http:// or https:// and name \
-             a host"
+            "[[app.webhook]]: `url` is {:?}, but must begin with http:// or https:// and name a \
+             host",
+            hooks::shown(url)
         );
         ensure!(
             (1..=MAX_BATCH).contains(batch),

@@ -86,6 +86,19 @@ pub struct Webhook {
     pub batch: usize,
 }
 
+/// A URL without what may be secret in it: user, password, query.
+pub fn shown(url: &str) -> String {
+    let plain = url.split(['?', '#']).next().unwrap_or_default();
+    match plain.split_once("://") {
+        Some((scheme, rest)) => {
+            let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            let host = host.rsplit('@').next().unwrap_or_default();
+            format!("{scheme}://{host}{path}")
+        }
+        None => "(no URL)".to_owned(),
+    }
+}
+
 /// The most events that one request may be configured to hold.
 pub const MAX_BATCH: usize = 1_000;
 
@@ -221,6 +234,18 @@ mod tests {
             ),
         ] {
             assert_eq!(event(what).json(), expected);
+        }
+    }
+
+    #[test]
+    fn nothing_secret_of_a_url_is_shown() {
+        for (url, expected) in [
+            ("https://user:pass@h:1/a/b?token=x#y", "https://h:1/a/b"),
+            ("http://h", "http://h"),
+            ("http://h?x", "http://h"),
+            ("secret", "(no URL)"),
+        ] {
+            assert_eq!(shown(url), expected);
         }
     }
 

@@ -50,9 +50,7 @@ fn run(flags: &Flags) -> Result<()> {
         signal_hook::low_level::pipe::register(signal, sender)
             .context("cannot listen to signals")?;
     }
-    if let Some(identity) = server.identity() {
-        reload(identity)?;
-    }
+    reload(server.identity())?;
     for line in start::lines(&config, server.address(), flags.json) {
         // Nobody reading is no reason not to serve.
         let _ = writeln!(out, "{line}");
@@ -65,16 +63,17 @@ fn run(flags: &Flags) -> Result<()> {
     outcome
 }
 
-/// Reads the certificate again whenever the process gets a SIGHUP.
-fn reload(identity: Arc<Identity>) -> Result<()> {
+/// Reads the certificate again, if there is one, whenever the process gets a SIGHUP.
+fn reload(identity: Option<Arc<Identity>>) -> Result<()> {
     let mut signals = Signals::new([SIGHUP]).context("cannot listen to signals")?;
     let body = move || {
         for _ in signals.forever() {
-            match identity.reload() {
-                Ok(()) => tracing::info!("the certificate was read again"),
-                Err(error) => {
+            match identity.as_ref().map(|identity| identity.reload()) {
+                Some(Ok(())) => tracing::info!("the certificate was read again"),
+                Some(Err(error)) => {
                     tracing::error!("{error:#}: the certificate of before stays in force");
                 }
+                None => tracing::info!("nothing is read again: there is no [tls]"),
             }
         }
     };

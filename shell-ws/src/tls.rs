@@ -2,7 +2,7 @@
 //!
 //! The bytes of a write belong to rustls from the moment when it says how many it took; they are
 //! never offered to it again. Ciphertext that the socket does not take stays in rustls, at most
-//! [`PENDING`] bytes of it, and goes out when the socket is writable.
+//! 64 KiB of it, and goes out when the socket is writable.
 
 use anyhow::{Context, Result, ensure};
 use rustls::crypto::ring;

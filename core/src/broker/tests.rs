@@ -496,7 +496,12 @@ fn control_overflow_closes() {
     bench.broker.send(outlet, frame(), Lane::InLine).unwrap();
     assert!(bench.broker.is_paused(conn), "half of the reserve is used");
     let full = Refusal::never(Place::Egress, Reason::Limit);
+    for _ in 0..20 {
+        bench.broker.send(outlet, frame(), Lane::First).expect("nobody came to write yet");
+    }
+    bench.run(|_| 0);
     assert_eq!(bench.broker.send(outlet, frame(), Lane::First), Err(full));
+    bench.broker.writable(outlet);
     bench.run(|_| ALL);
     let paused = Notice::Pause { conn };
     assert_eq!(bench.notices, [paused, Notice::Close { conn, why: full }, Notice::Resume { conn }]);
@@ -504,6 +509,10 @@ fn control_overflow_closes() {
     let big = Bytes::from(alloc::vec![b'x'; 5_000]);
     bench.broker.send(alone, big, Lane::First).unwrap();
     assert_eq!(bench.run(|_| ALL), 5_000);
+    let (_, unwritten) = bench.peer(Pipe::Shared);
+    let sends = (0..1_000).map(|_| bench.broker.send(unwritten, frame(), Lane::First));
+    let taken = sends.take_while(Result::is_ok).count() as u64;
+    assert_eq!(taken, 16 * 2_048 / 756, "a host that never writes is bounded too");
 }
 
 #[test]

@@ -10,6 +10,9 @@ use crate::verdict::{Place, Reason, Refusal};
 use crate::writer::State;
 use bytes::Bytes;
 
+/// Reserves that control frames may fill before the host has come to write.
+const UNWRITTEN: u64 = 16;
+
 /// The most control frames one offer hands out.
 const MAX_FIRSTS: u32 = 64;
 
@@ -236,9 +239,10 @@ impl Broker {
 
     /// Queues control bytes: one whole frame, never dropped. When more than half of the reserve
     /// is used, the connection is paused, and a frame that finds no room in it condemns the
-    /// connection (a close notice follows). Until then any frame goes, however large: answers to
-    /// the connection's own commands, which are not read while it is paused, cannot overflow.
-    /// Cost: O(1).
+    /// connection (a close notice follows) if its transport has refused bytes, or sixteen reserves
+    /// are full: a host that has not come to write is not held against the peer. Until then any
+    /// frame goes, however large: answers to the connection's own commands, which are not read
+    /// while it is paused, cannot overflow. Cost: O(1).
     pub fn send(&mut self, outlet: OutletId, frame: Bytes, lane: Lane) -> Result<(), Refusal> {
         self.tape_send(outlet, frame.len() as u64, lane);
         let index = outlet.index;
@@ -247,10 +251,12 @@ impl Broker {
         if peer.closing || peer.condemned {
             return Err(Refusal::never(Place::Egress, Reason::Closed));
         }
-        let used = self.peers.outlets[index].write.control;
+        let write = &self.peers.outlets[index].write;
+        let (used, refusing) = (write.control, write.refusing);
         let price = crate::memory::cost(frame.len() as u64, 0);
         let reserve = self.limits.control_reserve_bytes;
-        if used * 2 > reserve && used + price > reserve {
+        let room = if refusing { reserve } else { UNWRITTEN * reserve };
+        if used * 2 > reserve && used + price > room {
             let why = Refusal::never(Place::Egress, Reason::Limit);
             self.condemn(conn, why);
             return Err(why);

@@ -2,7 +2,7 @@
 //! files of apps in JSON. What has no counterpart is said, each with the reason.
 
 use crate::apps::{App, Secret};
-use crate::hooks::{Kind, Webhook};
+use crate::hooks::{Kind, Webhook, shown};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -302,6 +302,8 @@ pub(super) fn quoted(text: &str) -> String {
 
 /// An app as TOML, with its secret or with what stands for it.
 pub(super) fn print_app(app: &App, secret: &str) -> String {
+    // Whoever sees the secret may see what URLs hold.
+    let is_open = secret.starts_with('"') && !secret.starts_with("\"\"");
     let App { id, key, name, webhooks, .. } = app;
     let (id, key, name) = (quoted(id), quoted(key), quoted(name));
     let mut out = format!(
@@ -327,7 +329,7 @@ pub(super) fn print_app(app: &App, secret: &str) -> String {
             out,
             "[[app.webhook]]\nurl = {}\nevents = [{}] # none means all\nchannel_prefix = {}\n\
              batch = {batch}",
-            quoted(url),
+            quoted(&if is_open { url.clone() } else { shown(url) }),
             kinds.join(", "),
             quoted(channel_prefix),
         );

@@ -30,6 +30,9 @@ pub const MAX_EVENTS: usize = 10_000;
 /// The most bytes that wait for one endpoint.
 pub const MAX_BYTES: usize = 16 << 20;
 
+/// The most departures that wait for a return; what is beyond is told at once.
+const MAX_DEPARTURES: usize = 100_000;
+
 /// Whose return is waited for: an app, a channel, and a user of it or the channel itself.
 type Key = (usize, Arc<str>, Option<Arc<str>>);
 
@@ -142,6 +145,9 @@ impl Queue {
     }
 
     fn depart(&mut self, key: Key, now: u64) {
+        if self.due.len() >= MAX_DEPARTURES {
+            return self.push(&departed(key));
+        }
         self.departures.insert(key.clone(), now + GRACE);
         self.due.push_back((now + GRACE, key));
     }
@@ -389,6 +395,15 @@ mod tests {
         let mut queue = self::queue(&[hook(1)]);
         (0..20).for_each(|_| long(&mut queue));
         assert_eq!(queue.totals().waiting, 15, "16 MiB with what each takes besides");
+    }
+
+    #[test]
+    fn more_departures_than_can_wait_are_told_at_once() {
+        let mut queue = queue(&[hook(1)]);
+        for n in 0..MAX_DEPARTURES + 3 {
+            queue.note(event(&n.to_string(), What::Vacated), 0);
+        }
+        assert_eq!(take(&mut queue, 0).len(), 3);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The thread that carries webhooks.
 
 use super::queue::{Queue, Request, Totals};
-use super::{Event, Webhook};
+use super::{Event, Webhook, shown};
 use crate::apps::App;
 use anyhow::{Context, Result};
 use hmac::{Hmac, KeyInit, Mac};
@@ -136,11 +136,7 @@ struct Carrier {
 impl Carrier {
     fn new(apps: &[App], client: Client, shared: Arc<Shared>) -> Self {
         let hooks = || apps.iter().map(|app| app.webhooks.as_slice());
-        let name = |app: &App, hook: &Webhook| {
-            // Queries may hold what is secret.
-            let url = hook.url.split('?').next().unwrap_or_default();
-            format!("{url} of app {}", app.id)
-        };
+        let name = |app: &App, hook: &Webhook| format!("{} of app {}", shown(&hook.url), app.id);
         let names: Vec<_> = apps
             .iter()
             .flat_map(|app| app.webhooks.iter().map(move |hook| name(app, hook)))
@@ -198,7 +194,8 @@ impl Carrier {
     fn take(&mut self, event: Event, events: &mut mpsc::Receiver<Event>) {
         let now = self.now();
         self.queue.note(event, now);
-        while let Ok(event) = events.try_recv() {
+        for _ in 0..CHANNEL {
+            let Ok(event) = events.try_recv() else { return };
             self.queue.note(event, now);
         }
     }

@@ -14,7 +14,7 @@ use crate::roster::{Full, MAX_USERS};
 use crate::shard::Shard;
 use bytes::Bytes;
 use sluicegate_core::{Lane, Policy, Refusal, SubId, TenantId, TopicId, Wish};
-use sluicegate_wire::pusher::{self, BadName, Kind, MAX_CHANNEL};
+use sluicegate_wire::pusher::{self, BadMember, BadName, Kind, MAX_CHANNEL, MAX_USER_INFO};
 use sluicegate_wire::ws::{self, Opcode};
 use std::sync::Arc;
 
@@ -155,6 +155,7 @@ impl Subscriptions {
                     // What others say waits on, until the topic's owner has answered too.
                     Ok(false) => return,
                     Err(no) => {
+                        shard.forget(link.outlet, &name.text);
                         shard.leave(name.clone(), link.outlet);
                         no.say(shard, link, &name.text);
                     }
@@ -222,6 +223,7 @@ impl Subscriptions {
             }
             Some(why) => {
                 self.taken.remove(at);
+                shard.forget(link.outlet, &channel);
                 No::from(why).say(shard, link, &channel);
                 depart(shard, link, client.tenant, Arc::clone(&channel));
             }
@@ -363,6 +365,10 @@ fn authorize(
         (Some(data), _) => {
             let member = pusher::member(data).map_err(|fault| bad(fault.to_string()))?;
             Ok(Some(Member { user_id: (*member.user_id).into(), info: member.user_info.into() }))
+        }
+        (None, Some(user)) if user.info.len() > MAX_USER_INFO => {
+            let fault = BadMember::LongInfo(user.info.len());
+            Err(bad(format!("what you signed in with: {fault}")))
         }
         (None, Some(user)) => {
             let (user_id, info) = (Arc::clone(&user.id), Arc::clone(&user.info));

@@ -54,16 +54,23 @@ impl Worker {
     pub(super) fn post(&mut self) {
         for to in self.port.others() {
             let shard = &mut self.shard;
-            self.port.send(to, || next_letter(shard, to));
+            let mut note_is_next = false;
+            self.port.send(to, || {
+                note_is_next = !note_is_next;
+                next_letter(shard, to, note_is_next)
+            });
         }
     }
 }
 
-/// Notes go first. Nobody depends on their order among the parcels: what an owner says to members
-/// waits at their end for the word of welcome, whichever way its record comes.
-fn next_letter(shard: &mut Shard, to: u32) -> Option<Letter> {
-    match shard.poll_note(to) {
-        Some(note) => Some(Letter::Shell(note)),
-        None => shard.broker.poll_parcel(to).map(Letter::Core),
+/// Notes and parcels take turns, so that neither keeps the other from the ways. Nobody depends on
+/// the order among them: what an owner says to members waits at their end for the word of welcome,
+/// whichever way its record comes.
+fn next_letter(shard: &mut Shard, to: u32, note_is_next: bool) -> Option<Letter> {
+    let note = |shard: &mut Shard| shard.poll_note(to).map(Letter::Shell);
+    let parcel = |shard: &mut Shard| shard.broker.poll_parcel(to).map(Letter::Core);
+    match note_is_next {
+        true => note(shard).or_else(|| parcel(shard)),
+        false => parcel(shard).or_else(|| note(shard)),
     }
 }

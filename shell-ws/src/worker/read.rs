@@ -56,6 +56,8 @@ impl Worker {
         let is_pending = socket.stream.is_pending();
         let action = match turn {
             Turn::Failed => Action::Drop,
+            // Its last bytes are still on their way: the end comes after them.
+            Turn::Ended if socket.is_ending => Action::None,
             Turn::Ended => socket.session.end_of_input(&mut self.shard),
             Turn::Idle => Action::None,
             Turn::Spent => {

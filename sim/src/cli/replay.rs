@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// What `replay` is told.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// A tape: of a run, of a swarm, of production.
+    /// A tape, such as `run --tape` and `swarm` write.
     #[arg(value_name = "TAPE")]
     tape: PathBuf,
     /// Another value for a limit, `key=value`; may be given several times. The answer is an
@@ -138,12 +138,14 @@ fn estimate(options: &Options, tape: &Tape<'_>) -> Result<u8, String> {
         return Err("`--set shards`: the peers of a tape are on the shards where they were".into());
     }
     let script = Script::of(tape).map_err(|damage| format!("{name}: {damage}"))?;
+    let recorded = replay(tape).map_err(|damage| format!("{name}: {damage}"))?.sums;
     let before = what_if(&script, &tape.limits);
     let after = what_if(&script, &limits);
     if options.json {
         let document = json!({
             "estimate": true,
             "set": options.set,
+            "recorded": books(&recorded),
             "before": books(&before),
             "after": books(&after),
         });
@@ -151,16 +153,20 @@ fn estimate(options: &Options, tape: &Tape<'_>) -> Result<u8, String> {
         return Ok(0);
     }
     println!("AN ESTIMATE: what came from outside is as it was; peers would have done otherwise");
+    println!("before: the same estimate under the limits of the tape; recorded: what really was");
     println!("after: {}", options.set.join(", "));
-    print!("{}", table(&before, &after));
+    print!("{}", table(&recorded, &before, &after));
     Ok(0)
 }
 
-/// Two books side by side, in records.
-fn table(before: &Sums, after: &Sums) -> String {
-    let mut text = format!("{:<30} {:>14} {:>14} {:>14}\n", "records", "before", "after", "change");
-    let mut line = |name: &str, before: u64, after: u64| {
-        if before == 0 && after == 0 {
+/// Three books side by side, in records.
+fn table(recorded: &Sums, before: &Sums, after: &Sums) -> String {
+    let mut text = format!(
+        "{:<26} {:>12} {:>12} {:>12} {:>12}\n",
+        "records", "recorded", "before", "after", "change"
+    );
+    let mut line = |name: &str, [recorded, before, after]: [u64; 3]| {
+        if [recorded, before, after] == [0; 3] {
             return;
         }
         let change = match after.checked_sub(before) {
@@ -168,18 +174,20 @@ fn table(before: &Sums, after: &Sums) -> String {
             Some(more) => format!("+{more}"),
             None => format!("-{}", before - after),
         };
-        text += &format!("{name:<30} {before:>14} {after:>14} {change:>14}\n");
+        text += &format!("{name:<26} {recorded:>12} {before:>12} {after:>12} {change:>12}\n");
     };
-    let names = before.lines.iter().chain(&after.lines).map(|(name, _)| name);
+    let names = [recorded, before, after].into_iter().flat_map(|sums| &sums.lines);
+    let names = names.map(|(name, _)| name);
     let mut seen = Vec::new();
     for name in names {
         if !seen.contains(&name) {
             seen.push(name);
-            line(name, before.get(name).records, after.get(name).records);
+            line(name, [recorded, before, after].map(|sums| sums.get(name).records));
         }
     }
-    for ((name, before), (_, after)) in peaks(before).into_iter().zip(peaks(after)) {
-        line(name, before, after);
+    let [recorded, before, after] = [recorded, before, after].map(peaks);
+    for (at, (name, recorded)) in recorded.into_iter().enumerate() {
+        line(name, [recorded, before[at].1, after[at].1]);
     }
     text
 }
@@ -197,11 +205,11 @@ mod tests {
         };
         let after =
             Sums { lines: vec![("offered".into(), one(5))], held_peak: 7, ..Sums::default() };
-        let text = table(&before, &after);
+        let text = table(&before, &before, &after);
         let words: Vec<Vec<&str>> =
             text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(words[1], ["offered", "5", "5"]);
-        assert_eq!(words[2], ["dropped", "egress/drop_old", "2", "0", "-2"]);
-        assert_eq!(words[3], ["held", "peak", "0", "7", "+7"]);
+        assert_eq!(words[1], ["offered", "5", "5", "5"]);
+        assert_eq!(words[2], ["dropped", "egress/drop_old", "2", "2", "0", "-2"]);
+        assert_eq!(words[3], ["held", "peak", "0", "0", "7", "+7"]);
     }
 }

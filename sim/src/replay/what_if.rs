@@ -2,8 +2,10 @@
 //!
 //! Each transport takes what it took then. From one `writable` to the next short write it took a
 //! known number of bytes; where no short write followed, it took all there was, and would have
-//! taken more. A source that is paused is read no further: its publishes wait in its transport. A
-//! connection that the core gave up then is given up only if the core gives it up again.
+//! taken more. A shard does as much in a step as it did then; where it had nothing left to do after
+//! a step, it had time, and does all there is. A source that is paused is read no further: its
+//! publishes wait in its transport. A connection that the core gave up then is given up only if the
+//! core gives it up again.
 
 use super::Sums;
 use crate::deck::Deck;
@@ -21,6 +23,8 @@ struct Outside {
     windows: BTreeMap<usize, VecDeque<Option<u64>>>,
     /// Inputs that only answered what the core had decided.
     answers: BTreeSet<usize>,
+    /// Steps after which the shard had more to do: it was short of time.
+    short: BTreeSet<usize>,
 }
 
 /// Plays the script once under its own limits, to learn what came from outside.
@@ -39,6 +43,9 @@ fn learn(script: &Script) -> Outside {
         }
         let outcome = deck.play_unjudged(op.shard, &input);
         match (input.kind(), outcome) {
+            (Kind::Step, Outcome::Progress(Progress::More)) => {
+                outside.short.insert(at);
+            }
             (Kind::Outlet, Outcome::Id(bits)) => {
                 outlets.insert((op.shard, bits), (at, 0, 0));
             }
@@ -82,8 +89,8 @@ struct Player<'a> {
     rooms: BTreeMap<(u32, u64), (Option<u64>, usize)>,
     /// Publishes of paused sources, by source.
     held: BTreeMap<(u32, u64), VecDeque<Input>>,
-    /// The work of the last step of each shard.
-    work: BTreeMap<u32, u64>,
+    /// The work of the last step of each shard, and whether it was short of time then.
+    work: BTreeMap<u32, (u64, bool)>,
     sums: Sums,
 }
 
@@ -121,7 +128,9 @@ impl Player<'_> {
             Kind::Sent | Kind::Refused | Kind::Poll => return,
             Kind::Gone | Kind::Close if self.outside.answers.contains(&at) => return,
             Kind::Writable => return self.writable(shard, n[0]),
-            Kind::Advance => self.turn(shard),
+            Kind::Advance if self.work.get(&shard).is_some_and(|(_, short)| !short) => {
+                self.turn(shard);
+            }
             Kind::Publish => {
                 let conn = ConnId::from_bits(n[0]);
                 if self.deck.broker(shard).is_paused(conn) {
@@ -140,7 +149,7 @@ impl Player<'_> {
             }
         }
         if input.kind() == Kind::Step {
-            self.work.insert(shard, n[0].max(1));
+            self.work.insert(shard, (n[0].max(1), self.outside.short.contains(&at)));
             self.write(shard);
         }
         self.sums.look(&self.deck, shard);
@@ -168,7 +177,7 @@ impl Player<'_> {
 
     /// Until the shard has nothing left to do.
     fn turn(&mut self, shard: u32) {
-        let work = self.work.get(&shard).copied().unwrap_or(1_000);
+        let (work, _) = self.work.get(&shard).copied().unwrap_or((1_000, false));
         for _ in 0..ENDLESS {
             let progress = self.deck.play_unjudged(shard, &Input::with(Kind::Step, &[work]));
             self.write(shard);

@@ -236,7 +236,7 @@ fn of_the_shard() -> Vec<(&'static str, [u64; 2], Seen)> {
         let mut bench = Bench::new(limits.clone());
         let (_, outlet) = bench.peer(Pipe::Shared);
         let frame = || Bytes::from_static(b"control");
-        (0..20).filter(|_| bench.broker.send(outlet, frame(), Lane::First).is_ok()).count() as u64
+        (0..200).filter(|_| bench.broker.send(outlet, frame(), Lane::First).is_ok()).count() as u64
     };
     let connections = |limits: &Limits| {
         let mut bench = Bench::new(limits.clone());
