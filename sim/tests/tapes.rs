@@ -101,6 +101,20 @@ fn other_limits_are_answered_with_two_books_side_by_side() {
 }
 
 #[test]
+fn an_estimate_keeps_the_time_that_the_shard_had() {
+    let tape = folder("short").join("story.tape").display().to_string();
+    let story = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/burst.toml");
+    let arguments = ["run", story, "--variant", "drop", "--tape", &tape];
+    assert_eq!(sim(&arguments).status.code(), Some(0));
+    let output = sim(&["replay", &tape, "--json", "--set", "pub_queue_total=512"]);
+    let document: serde_json::Value = serde_json::from_str(&text(&output)).unwrap();
+    let shed = |when: &str| &document[when]["shed schedule/queue_full"]["records"];
+    assert!(shed("recorded").as_u64() > Some(0), "{document}");
+    assert_eq!(shed("before"), shed("recorded"));
+    assert!(shed("after").as_u64() < shed("before").as_u64());
+}
+
+#[test]
 fn a_convicted_tape_is_made_small_and_still_convicted() {
     let folder = folder("shrinks");
     let broken = broken();
