@@ -34,6 +34,21 @@ pub struct Process {
     pub accept_stalls: u64,
     /// Passes of the event loop.
     pub turns: u64,
+    /// Events for webhooks that were taken, given up, and found no room; and those that wait.
+    pub webhooks: Webhooks,
+}
+
+/// What became of events for webhooks, each counted once per endpoint that wants it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Webhooks {
+    /// Answered with a status from 200 to 299.
+    pub delivered: u64,
+    /// Not taken in five minutes, or not before the end.
+    pub given_up: u64,
+    /// Found no room.
+    pub overflowed: u64,
+    /// Waiting, or on their way.
+    pub waiting: u64,
 }
 
 /// The text of a scrape of a process with one shard; see [`Numbers`].
@@ -113,8 +128,12 @@ impl Numbers {
             sum.value += part.value;
         }
         self.factor = self.factor.min(other.factor);
-        let Process { sockets, refused_sockets, refused_calls, accept_stalls, turns } =
+        let Process { sockets, refused_sockets, refused_calls, accept_stalls, turns, webhooks } =
             other.process;
+        self.process.webhooks.delivered += webhooks.delivered;
+        self.process.webhooks.given_up += webhooks.given_up;
+        self.process.webhooks.overflowed += webhooks.overflowed;
+        self.process.webhooks.waiting += webhooks.waiting;
         self.process.sockets += sockets;
         self.process.refused_sockets += refused_sockets;
         self.process.refused_calls += refused_calls;
@@ -237,7 +256,7 @@ impl Collector for Page {
             out.encode_descriptor(name, help, None, MetricType::Counter)?
                 .encode_counter(&value, NO_EXEMPLAR)?;
         }
-        Ok(())
+        self.webhooks(out)
     }
 }
 
@@ -348,6 +367,22 @@ impl Page {
         Ok(())
     }
 
+    fn webhooks(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Webhooks { delivered, given_up, overflowed, waiting } = self.0.process.webhooks;
+        let help = "Moves when an event for a webhook's endpoint is taken, is given up, or finds \
+                    no room: once per endpoint that wants it";
+        let mut events =
+            out.encode_descriptor("webhook_events", help, None, MetricType::Counter)?;
+        let outcomes =
+            [("delivered", delivered), ("given_up", given_up), ("overflowed", overflowed)];
+        for (outcome, value) in outcomes {
+            events.encode_family(&[("outcome", outcome)])?.encode_counter(&value, NO_EXEMPLAR)?;
+        }
+        let help = "Rises with each event for a webhook's endpoint, falls when it is told or lost";
+        out.encode_descriptor("webhook_waiting", help, None, MetricType::Gauge)?
+            .encode_gauge(&waiting)
+    }
+
     /// How the sockets are spread over the event loops.
     fn loops(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Moves when an event loop accepts or closes a socket; `sockets` is their sum";
@@ -433,6 +468,7 @@ mod tests {
             refused_calls: 5,
             accept_stalls: 2,
             turns: 4,
+            webhooks: Webhooks { delivered: 6, given_up: 7, overflowed: 8, waiting: 9 },
         };
         let text = exposition(&broker, &[("1001", tenant)], process);
         assert!(text.ends_with("# EOF\n"), "{text}");
@@ -462,6 +498,10 @@ mod tests {
             "sluicegate_refused_calls_total 5",
             "sluicegate_refused_sockets_total 3",
             "sluicegate_turns_total 4",
+            "sluicegate_webhook_events_total{outcome=\"delivered\"} 6",
+            "sluicegate_webhook_events_total{outcome=\"given_up\"} 7",
+            "sluicegate_webhook_events_total{outcome=\"overflowed\"} 8",
+            "sluicegate_webhook_waiting 9",
         ] {
             assert!(lines.contains(&line), "{line} is missing in\n{text}");
         }
@@ -489,6 +529,7 @@ mod tests {
             refused_calls: 1,
             accept_stalls: 1,
             turns: 3,
+            webhooks: Webhooks { delivered: 1, ..Webhooks::default() },
         };
         let mut sum = Numbers::read(&second, &[("1001", other)], process);
         sum.add(&Numbers::read(&first, &[("1001", tenant)], process));
@@ -512,6 +553,7 @@ mod tests {
             "sluicegate_refused_calls_total 2",
             "sluicegate_refused_sockets_total 2",
             "sluicegate_turns_total 6",
+            "sluicegate_webhook_events_total{outcome=\"delivered\"} 2",
             &budget,
             &factor,
             &held,

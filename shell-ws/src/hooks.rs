@@ -7,7 +7,7 @@ pub mod queue;
 pub mod sender;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 
 /// Something that may be told to an app's server.
@@ -146,22 +146,22 @@ impl What {
 }
 
 impl Event {
-    /// As requests hold it.
-    pub fn json(&self) -> Value {
+    /// As requests hold it: JSON, with a client's data exactly as it was sent.
+    pub fn json(&self) -> String {
         let channel = &*self.channel;
-        match &self.what {
+        let value = match &self.what {
             What::CacheMiss => json!({ "name": "cache_miss", "channel": channel }),
             What::ClientEvent { event, data, socket_id, user_id } => {
-                // It was read as JSON before it was relayed.
-                let data: Value = serde_json::from_str(data).unwrap_or(Value::Null);
-                let mut value = json!({
-                    "name": "client_event", "channel": channel, "event": event, "data": data,
+                let told = json!({
+                    "name": "client_event", "channel": channel, "event": event,
                     "socket_id": socket_id,
                 });
+                let mut told = told.to_string();
+                told.pop();
                 if let Some(id) = user_id {
-                    value["user_id"] = json!(&**id);
+                    told += &format!(r#","user_id":{}"#, json!(&**id));
                 }
-                value
+                return told + &format!(r#","data":{data}}}"#);
             }
             What::MemberAdded(id) => {
                 json!({ "name": "member_added", "channel": channel, "user_id": &**id })
@@ -174,7 +174,8 @@ impl Event {
                 "name": "subscription_count", "channel": channel, "subscription_count": count,
             }),
             What::Vacated => json!({ "name": "channel_vacated", "channel": channel }),
-        }
+        };
+        value.to_string()
     }
 
     /// What it takes to keep it, about.
@@ -233,8 +234,17 @@ mod tests {
                 }),
             ),
         ] {
-            assert_eq!(event(what).json(), expected);
+            let text = event(what).json();
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn a_clients_data_is_told_exactly() {
+        let data = r#"{"b": 1e400, "a": 12345678901234567890123}"#.to_owned();
+        let (name, socket_id) = ("client-e".to_owned(), "1.2".to_owned());
+        let what = What::ClientEvent { event: name, data: data.clone(), socket_id, user_id: None };
+        assert!(event(what).json().ends_with(&format!(r#","data":{data}}}"#)));
     }
 
     #[test]

@@ -374,6 +374,19 @@ impl Session {
         self.link.outlet
     }
 
+    /// The connection of the core that is read.
+    pub const fn conn(&self) -> ConnId {
+        self.link.conn
+    }
+
+    /// Bytes of a message that is not whole.
+    pub fn unread(&self) -> usize {
+        match &self.mode {
+            Mode::WebSocket(socket) => socket.unread(),
+            Mode::Closing | Mode::Http(_) | Mode::Lingering => 0,
+        }
+    }
+
     /// Whether a connection of the core is this session's.
     pub fn owns(&self, conn: ConnId) -> bool {
         let source = match &self.mode {

@@ -15,6 +15,7 @@ mod stop;
 mod stream;
 mod write;
 
+use crate::hooks::queue::Totals;
 use crate::hooks::sender::Sender;
 use crate::session::{Action, Session};
 use crate::shard::{Shard, Word};
@@ -30,6 +31,7 @@ use sluicegate_core::slab::{NONE, Slab};
 use sluicegate_core::{Effect, Instant, Notice, Refusal, SubId};
 use sluicegate_host::clock::Clock;
 use sluicegate_host::mesh::Port;
+use sluicegate_host::metrics::Webhooks;
 use sluicegate_host::node::Node;
 use sluicegate_host::pool::Loan;
 use sluicegate_host::psi::Pressure;
@@ -437,6 +439,10 @@ impl Worker {
         self.next_tick = self.now + TICK;
         if let Some(pressure) = &mut self.pressure {
             self.node.put_sample(self.port.number(), pressure.sample());
+        }
+        if let Some(hooks) = self.hooks.as_ref().filter(|_| self.port.number() == 0) {
+            let Totals { delivered, given_up, overflowed, waiting, .. } = hooks.totals();
+            self.shard.process.webhooks = Webhooks { delivered, given_up, overflowed, waiting };
         }
         if let Some(acceptor) = &mut self.acceptor {
             acceptor.retry();

@@ -171,3 +171,20 @@ fn out_of_descriptors_new_peers_wait_and_then_are_served() {
     bystander.is_served();
     assert!(bystander.server.metric("sluicegate_accept_stalls_total", "") >= 1);
 }
+
+#[test]
+fn what_is_not_whole_counts_as_memory_until_its_peer_has_gone() {
+    let server = Server::start();
+    let held = || server.metric("sluicegate_memory_held_bytes", "");
+    let before = held();
+    let (mut socket, _) = server.client();
+    let mut begun = masked(0x01, &[b'a'; 50_000]);
+    begun.extend(masked(0x00, &[b'a'; 5_000]));
+    socket.send(&begun);
+    let mut caller = server.connect();
+    let head = "POST /apps/1001/events HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n";
+    caller.send(head.as_bytes()).send(&[b'x'; 60_000]);
+    until("both to be counted", || held() > before + 110_000);
+    drop((socket, caller));
+    until("both to be forgotten", || held() < before + 50_000);
+}

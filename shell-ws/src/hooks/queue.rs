@@ -99,6 +99,8 @@ pub struct Request {
     pub app: usize,
     /// Where it goes.
     pub url: String,
+    /// When it was made: tries that follow are of the same time.
+    pub since: u64,
     /// Its events, in order.
     pub events: Vec<Event>,
 }
@@ -212,6 +214,7 @@ impl Queue {
             endpoint,
             app: found.app,
             url: found.hook.url.clone(),
+            since,
             events: found.waiting.iter().take(events).cloned().collect(),
         })
     }

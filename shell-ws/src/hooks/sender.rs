@@ -6,7 +6,6 @@ use crate::apps::App;
 use anyhow::{Context, Result};
 use hmac::{Hmac, KeyInit, Mac};
 use reqwest::{Client, redirect};
-use serde_json::json;
 use sha2::Sha256;
 use sluicegate_host::clock::Clock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -204,9 +203,11 @@ impl Carrier {
         &self,
         request: Request,
     ) -> impl Future<Output = (usize, Result<(), String>)> + Send + 'static {
-        let Request { endpoint, app, url, events } = request;
-        let events: Vec<_> = events.iter().map(Event::json).collect();
-        let body = json!({ "time_ms": self.clock.unix_millis(), "events": events }).to_string();
+        let Request { endpoint, app, url, since, events } = request;
+        let ago = self.now().saturating_sub(since);
+        let time = self.clock.unix_millis().saturating_sub(ago);
+        let events: Vec<String> = events.iter().map(Event::json).collect();
+        let body = format!(r#"{{"time_ms":{time},"events":[{}]}}"#, events.join(","));
         let (key, secret) = &self.keys[app];
         let call = self
             .client

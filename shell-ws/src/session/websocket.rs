@@ -73,6 +73,11 @@ impl WebSocket {
         }
     }
 
+    /// Bytes of a message whose last fragment has not come.
+    pub(super) const fn unread(&self) -> usize {
+        self.decoder.held()
+    }
+
     /// The connection is ending: nobody is in a channel through it any more.
     pub(super) fn leave(&mut self, shard: &mut Shard, link: Link) {
         self.speaker.leave(shard, link, false);

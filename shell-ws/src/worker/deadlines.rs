@@ -72,7 +72,10 @@ impl Deadlines {
 
     /// Lets the deadline run that the socket's session wants. Cost: O(1).
     pub(super) fn update(&mut self, sockets: &mut Slab<Socket>, index: u32, now: Instant) {
-        let wanted = sockets[index].session.wait();
+        let (wait, serial) = sockets[index].session.wait();
+        // What is pending under TLS has the time of what waits to be written.
+        let wait = if sockets[index].is_ending { Wait::Flush } else { wait };
+        let wanted = (wait, serial);
         if sockets[index].armed == Some(wanted) {
             return;
         }

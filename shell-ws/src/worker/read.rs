@@ -68,9 +68,26 @@ impl Worker {
         if is_pending {
             self.want_writable(key, true);
         }
+        self.report_unread(key);
         if key.is_live(&self.sockets) {
             self.act(key, action);
         }
+    }
+
+    /// What a socket has sent of something that is not whole counts as memory that is held.
+    fn report_unread(&mut self, key: Key) {
+        if !key.is_live(&self.sockets) {
+            return;
+        }
+        let socket = &mut self.sockets[key.index];
+        let unread = (socket.session.conn(), socket.inbox.len() + socket.session.unread());
+        if socket.reported == unread || socket.reported.0 != unread.0 && unread.1 == 0 {
+            return;
+        }
+        socket.reported = unread;
+        // Refused where the connection is ending, and where it may publish less than a request
+        // holds: what it sends is refused then.
+        let _ = self.shard.broker.reassembly(unread.0, unread.1 as u64);
     }
 
     /// Serves a socket in the next turn.

@@ -3,10 +3,10 @@
 use super::stream::Stream;
 use crate::session::{Session, Wait};
 use mio::Token;
-use sluicegate_core::Instant;
 use sluicegate_core::list::{Link, Node};
 use sluicegate_core::slab::Slab;
 use sluicegate_core::timer::Timed;
+use sluicegate_core::{ConnId, Instant};
 
 /// The name of a socket: a slot and a generation, so that an event for an earlier holder of the
 /// slot is known as such.
@@ -51,6 +51,8 @@ pub(super) struct Socket {
     /// The beginning of a request or frame whose end has not come. Invariant: at most what the
     /// session needs, and one chunk.
     pub(super) inbox: Vec<u8>,
+    /// What the core knows of bytes that are not digested: for which connection, and how many.
+    pub(super) reported: (ConnId, usize),
     /// It is not worth asking the session before the inbox holds this much. Invariant: 0 unless the
     /// session said so of the inbox as it is.
     pub(super) need: usize,
@@ -73,6 +75,7 @@ pub(super) struct Socket {
 impl Socket {
     pub(super) fn new(stream: Stream, session: Session) -> Self {
         Self {
+            reported: (session.conn(), 0),
             stream,
             session,
             inbox: Vec::new(),

@@ -46,12 +46,14 @@ impl Worker {
         if socket.stream.is_pending() {
             return;
         }
-        if socket.is_ending {
+        if std::mem::take(&mut socket.is_ending) {
             socket.stream.shut_down();
             if socket.is_at_end {
                 return self.drop_socket(key);
             }
+            self.deadlines.update(&mut self.sockets, key.index, self.now);
         }
+        let socket = &self.sockets[key.index];
         let outlet = socket.session.outlet();
         self.shard.broker.writable(outlet);
         self.want_writable(key, false);
