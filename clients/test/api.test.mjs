@@ -1,36 +1,19 @@
 // Every call of the HTTP API, through the server SDK.
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { appConfig, collect, publisher, subscribed, subscriber } from "../support/peers.mjs";
-import { startServer } from "../support/server.mjs";
+import { test } from "node:test";
+import { appConfig, collect, publisher, subscribed } from "../support/peers.mjs";
+import { stage } from "../support/stage.mjs";
 import { until } from "../support/wait.mjs";
 
 const ARRIVAL_MS = 10_000;
 const TEST = { timeout: 60_000 };
 
-let server;
-let app;
-const clients = [];
+const on = stage(appConfig("subscription_counts = true"));
 
-before(async () => {
-  server = await startServer({ config: appConfig("subscription_counts = true") });
-  app = publisher(server.port);
-});
+const connect = () => on.connect();
 
-after(async () => {
-  for (const client of clients) client.disconnect();
-  app?.close();
-  await server?.stop();
-});
-
-function connect() {
-  const client = subscriber(server.port);
-  clients.push(client);
-  return client;
-}
-
-const get = (path, params) => app.answer((sdk) => sdk.get({ path, params }));
+const get = (path, params) => on.app.answer((sdk) => sdk.get({ path, params }));
 
 /** That a call is refused with this status, and says why. */
 async function refused(call, status, why) {
@@ -48,8 +31,8 @@ test("one call publishes to many channels, and to none that it does not name", T
   const channels = await Promise.all(names.map((name) => subscribed(client, name)));
   const other = collect(await subscribed(client, "many-100"), "e");
   const seen = channels.map((channel) => collect(channel, "e"));
-  assert.deepEqual(await app.answer((sdk) => sdk.trigger(names, "e", { n: 1 })), {});
-  await app.trigger("many-100", "e", "mark");
+  assert.deepEqual(await on.app.answer((sdk) => sdk.trigger(names, "e", { n: 1 })), {});
+  await on.app.trigger("many-100", "e", "mark");
   await until(ARRIVAL_MS, "all events", () => other.length + seen.flat().length === 101);
   assert.ok(seen.every((events) => events.length === 1 && events[0].n === 1));
   assert.deepEqual(other, ["mark"]);
@@ -65,7 +48,7 @@ test("a batch publishes each of its events, in order", TEST, async () => {
     data: { n },
     name: n % 2 ? "b" : "a",
   }));
-  assert.deepEqual(await app.answer((sdk) => sdk.triggerBatch(batch)), {});
+  assert.deepEqual(await on.app.answer((sdk) => sdk.triggerBatch(batch)), {});
   await until(ARRIVAL_MS, "ten events", () => a.length + b.length === 10);
   assert.deepEqual(a.map(({ n }) => n), [0, 2, 4, 6, 8]);
   assert.deepEqual(order.slice(-10), batch.map(({ name }) => name));
@@ -76,11 +59,11 @@ test("the connection that an event comes from is left out", TEST, async () => {
   const [here, there] = [await subscribed(sender, "chat"), await subscribed(other, "chat")];
   const [own, theirs] = [collect(here, "e"), collect(there, "e")];
   const { socket_id } = sender.connection;
-  await app.answer((sdk) => sdk.trigger("chat", "e", 1, { socket_id }));
-  await app.answer((sdk) =>
+  await on.app.answer((sdk) => sdk.trigger("chat", "e", 1, { socket_id }));
+  await on.app.answer((sdk) =>
     sdk.triggerBatch([{ channel: "chat", data: 2, name: "e", socket_id }]),
   );
-  await app.trigger("chat", "e", 3);
+  await on.app.trigger("chat", "e", 3);
   await until(ARRIVAL_MS, "the last event", () => own.length > 0 && theirs.length > 2);
   assert.deepEqual([own, theirs], [[3], [1, 2, 3]]);
 });
@@ -90,7 +73,7 @@ test("what is published comes out as it went in", TEST, async () => {
   const seen = collect(channel, "an event, with “signs” & ünïcode");
   const values = ["", "{", "null", " \t\n", "\u2028é🚰", { "": [null, 1e3, "\\\""] }, 0, []];
   for (const value of values) {
-    await app.trigger(channel.name, "an event, with “signs” & ünïcode", value);
+    await on.app.trigger(channel.name, "an event, with “signs” & ünïcode", value);
   }
   await until(ARRIVAL_MS, "every value", () => seen.length === values.length);
   // pusher-js reads as JSON whatever is JSON.
@@ -130,7 +113,7 @@ test("a publish answers what it is asked about its channels", TEST, async () => 
   await subscribed(client, "presence-info");
   const info = "user_count,subscription_count";
   const names = ["info-a", "presence-info", "info-empty"];
-  const one = await app.answer((sdk) => sdk.trigger(names, "e", 1, { info }));
+  const one = await on.app.answer((sdk) => sdk.trigger(names, "e", 1, { info }));
   assert.deepEqual(one.channels, {
     "info-a": { subscription_count: 1 },
     "info-empty": { subscription_count: 0 },
@@ -141,13 +124,13 @@ test("a publish answers what it is asked about its channels", TEST, async () => 
     { channel: "info-a", data: "2", name: "e" },
     { channel: "presence-info", data: "3", name: "e", info: "user_count" },
   ];
-  const many = await app.answer((sdk) => sdk.triggerBatch(batch));
+  const many = await on.app.answer((sdk) => sdk.triggerBatch(batch));
   assert.deepEqual(many.batch, [{ subscription_count: 1 }, {}, { user_count: 1 }]);
 });
 
 test("what is wrong has its status and says what", TEST, async () => {
-  const { sdk } = app;
-  const forger = publisher(server.port, { secret: "guessed" });
+  const { sdk } = on.app;
+  const forger = publisher(on.server.port, { secret: "guessed" });
   const batch = (length) => Array.from({ length }, () => ({ channel: "a", data: "", name: "e" }));
   const post = (path, body) => sdk.post({ body, path });
   const many = Array.from({ length: 101 }, (_, n) => `many-${n}`);

@@ -1,30 +1,19 @@
 // Cache channels: the last event of the app's server is there for whoever comes later.
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { publisher, subscriber } from "../support/peers.mjs";
-import { startServer } from "../support/server.mjs";
+import { test } from "node:test";
+import { publisher } from "../support/peers.mjs";
+import { stage } from "../support/stage.mjs";
 import { until } from "../support/wait.mjs";
 
 const ARRIVAL_MS = 10_000;
 const TEST = { timeout: 60_000 };
 
-let server;
-const clients = [];
-
-before(async () => {
-  server = await startServer();
-});
-
-after(async () => {
-  for (const client of clients) client.disconnect();
-  await server?.stop();
-});
+const on = stage();
 
 /** Every event of a channel from its subscription on, in order. */
 function enter(name) {
-  const client = subscriber(server.port);
-  clients.push(client);
+  const client = on.connect();
   const seen = [];
   client.subscribe(name).bind_global((event, data) => seen.push([event, data]));
   return seen;
@@ -34,7 +23,7 @@ const SUCCEEDED = "pusher:subscription_succeeded";
 
 for (const name of ["cache-score", "private-cache-score", "private-encrypted-cache-score"]) {
   test(`${name} gives a late subscriber the last event, or a miss`, TEST, async () => {
-    const sdk = publisher(server.port);
+    const sdk = publisher(on.server.port);
     const early = enter(name);
     await until(ARRIVAL_MS, "the miss", () => early.length === 2);
     assert.deepEqual(early.map(([event]) => event), [SUCCEEDED, "pusher:cache_miss"]);

@@ -1,34 +1,20 @@
 // What a user tries first: subscribe with pusher-js, trigger with the server SDK.
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { APP, collect, publisher, subscribed, subscriber } from "../support/peers.mjs";
-import { startServer } from "../support/server.mjs";
+import { stage } from "../support/stage.mjs";
 import { until, within } from "../support/wait.mjs";
 
 const ARRIVAL_MS = 10_000;
 const TEST = { timeout: 60_000 };
 
-let server;
-const clients = [];
+const on = stage();
 
-before(async () => {
-  server = await startServer();
-});
-
-after(async () => {
-  for (const client of clients) client.disconnect();
-  await server?.stop();
-});
-
-function connect(key) {
-  const client = subscriber(server.port, { key });
-  clients.push(client);
-  return client;
-}
+const connect = (key) => on.connect({ key });
 
 test("an event reaches every subscriber of its channel and nobody else", TEST, async () => {
-  const sdk = publisher(server.port);
+  const sdk = publisher(on.server.port);
   const [first, second, other] = await Promise.all([
     subscribed(connect(), "news"),
     subscribed(connect(), "news"),
@@ -54,7 +40,7 @@ test("an event reaches every subscriber of its channel and nobody else", TEST, a
 });
 
 test("who unsubscribes gets no more", TEST, async () => {
-  const sdk = publisher(server.port);
+  const sdk = publisher(on.server.port);
   const client = connect();
   const left = collect(await subscribed(client, "left"), "e");
   const kept = collect(await subscribed(client, "kept"), "e");
@@ -80,8 +66,8 @@ test("an unknown app key is refused for good", TEST, async () => {
 });
 
 test("a wrong secret publishes nothing", TEST, async () => {
-  const forger = publisher(server.port, { secret: "guessed" });
-  const sdk = publisher(server.port);
+  const forger = publisher(on.server.port, { secret: "guessed" });
+  const sdk = publisher(on.server.port);
   const seen = collect(await subscribed(connect(), "safe"), "e");
   await assert.rejects(forger.trigger("safe", "e", "forged"), { status: 401 });
   await sdk.trigger("safe", "e", "signed");
@@ -93,9 +79,9 @@ test("a wrong secret publishes nothing", TEST, async () => {
 
 test("the server says that it is well", TEST, async () => {
   for (const page of ["/health", "/ready", "/metrics"]) {
-    const response = await fetch(server.base + page);
+    const response = await fetch(on.server.base + page);
     assert.equal(response.status, 200, page);
     await response.text();
   }
-  assert.ok(server.lines.some((line) => line.includes(APP.key)), "it names its development app");
+  assert.ok(on.server.lines.some((line) => line.includes(APP.key)), "it names its development app");
 });

@@ -1,31 +1,17 @@
 // Private channels: signed by the app's server, with events from one subscriber to the others.
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { appServer, publisher, subscribed, subscriber } from "../support/peers.mjs";
-import { startServer } from "../support/server.mjs";
+import { test } from "node:test";
+import { appServer, publisher, subscribed } from "../support/peers.mjs";
+import { stage } from "../support/stage.mjs";
 import { until, within } from "../support/wait.mjs";
 
 const ARRIVAL_MS = 10_000;
 const TEST = { timeout: 60_000 };
 
-let server;
-const clients = [];
+const on = stage();
 
-before(async () => {
-  server = await startServer();
-});
-
-after(async () => {
-  for (const client of clients) client.disconnect();
-  await server?.stop();
-});
-
-function connect(authority) {
-  const client = subscriber(server.port, { authority });
-  clients.push(client);
-  return client;
-}
+const connect = (authority) => on.connect({ authority });
 
 function collect(channel, event) {
   const seen = [];
@@ -34,7 +20,7 @@ function collect(channel, event) {
 }
 
 test("whom the app's server signs gets what is published", TEST, async () => {
-  const sdk = publisher(server.port);
+  const sdk = publisher(on.server.port);
   const seen = collect(await subscribed(connect(), "private-orders"), "paid");
   assert.equal(await sdk.trigger("private-orders", "paid", { id: 7 }), 200);
   await until(ARRIVAL_MS, "the event", () => seen.length === 1);
@@ -49,7 +35,7 @@ test("whom another secret signs is refused", TEST, async () => {
 });
 
 test("an encrypted channel is read by its subscribers alone", TEST, async () => {
-  const sdk = publisher(server.port);
+  const sdk = publisher(on.server.port);
   const seen = collect(await subscribed(connect(), "private-encrypted-notes"), "note");
   assert.equal(await sdk.trigger("private-encrypted-notes", "note", { text: "héllo" }), 200);
   await until(ARRIVAL_MS, "the event", () => seen.length === 1);

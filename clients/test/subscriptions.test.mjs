@@ -1,39 +1,22 @@
 // Subscribing twice, leaving and coming again at once, and being told how many subscribe.
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { appConfig, collect, publisher, subscribed, subscriber } from "../support/peers.mjs";
-import { startServer } from "../support/server.mjs";
+import { test } from "node:test";
+import { appConfig, collect, subscribed } from "../support/peers.mjs";
+import { stage } from "../support/stage.mjs";
 import { until } from "../support/wait.mjs";
 
 const ARRIVAL_MS = 10_000;
 const TEST = { timeout: 60_000 };
 
-let server;
-let app;
-const clients = [];
+const on = stage(appConfig("subscription_counts = true"));
 
-before(async () => {
-  server = await startServer({ config: appConfig("subscription_counts = true") });
-  app = publisher(server.port);
-});
-
-after(async () => {
-  for (const client of clients) client.disconnect();
-  app?.close();
-  await server?.stop();
-});
-
-function connect() {
-  const client = subscriber(server.port);
-  clients.push(client);
-  return client;
-}
+const connect = () => on.connect();
 
 /** How many subscriptions the server counts. */
 async function subscriptions(channel) {
   const params = { info: "subscription_count" };
-  const answer = await app.answer((sdk) => sdk.get({ path: `/channels/${channel}`, params }));
+  const answer = await on.app.answer((sdk) => sdk.get({ path: `/channels/${channel}`, params }));
   return answer.subscription_count;
 }
 
@@ -57,7 +40,7 @@ test("members of a presence channel are not counted to them", TEST, async () => 
   const added = collect(here, "pusher:member_added");
   await subscribed(second, "presence-uncounted");
   const mark = collect(here, "mark");
-  await app.trigger("presence-uncounted", "mark", {});
+  await on.app.trigger("presence-uncounted", "mark", {});
   await until(ARRIVAL_MS, "the member and the mark", () => added.length + mark.length === 2);
   assert.deepEqual(seen, []);
 });
@@ -70,8 +53,8 @@ test("who subscribes twice gets everything once", TEST, async () => {
   const seen = collect(here, "e");
   await subscribedAgain(client, "presence-twice");
   assert.equal(await subscriptions("presence-twice"), 2);
-  await app.trigger("presence-twice", "e", 1);
-  await app.trigger("presence-twice", "e", 2);
+  await on.app.trigger("presence-twice", "e", 1);
+  await on.app.trigger("presence-twice", "e", 2);
   await until(ARRIVAL_MS, "the events", () => seen.length >= 2);
   assert.deepEqual(seen, [1, 2]);
   assert.deepEqual(added, [], "nobody has come");
@@ -111,8 +94,8 @@ test("however often it comes and goes, the last word counts", TEST, async () => 
   client.connection.bind("message", ({ channel: name, event }) => {
     if (name === "private-goes") strays.push(event);
   });
-  await app.trigger("private-goes", "e", 1);
-  await app.trigger("private-stays", "e", 2);
+  await on.app.trigger("private-goes", "e", 1);
+  await on.app.trigger("private-stays", "e", 2);
   await until(ARRIVAL_MS, "the event", () => seen.length > 0);
   assert.deepEqual([seen, strays], [[2], []]);
 });
@@ -124,7 +107,7 @@ test("two rounds of one wish converge, also while the token is on its way", TEST
   client.unsubscribe("private-late");
   const channel = await subscribed(client, "private-late");
   const seen = collect(channel, "e");
-  await app.trigger("private-late", "e", 1);
+  await on.app.trigger("private-late", "e", 1);
   await until(ARRIVAL_MS, "the event", () => seen.length > 0);
   assert.deepEqual(seen, [1]);
   assert.equal(await subscriptions("private-late"), 1);

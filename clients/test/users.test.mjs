@@ -3,45 +3,19 @@
 
 import assert from "node:assert/strict";
 import { fork } from "node:child_process";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { fileURLToPath } from "node:url";
-import {
-  appConfig,
-  appServer,
-  collect,
-  errors,
-  publisher,
-  signedIn,
-  subscribed,
-  subscriber,
-} from "../support/peers.mjs";
-import { startServer } from "../support/server.mjs";
+import { appConfig, appServer, collect, errors, signedIn, subscribed } from "../support/peers.mjs";
+import { stage } from "../support/stage.mjs";
 import { until, within } from "../support/wait.mjs";
 
 const ARRIVAL_MS = 10_000;
 const TEST = { timeout: 60_000 };
 const PROCESS = fileURLToPath(new URL("../support/user-process.mjs", import.meta.url));
 
-let server;
-let app;
-const clients = [];
+const on = stage(appConfig());
 
-before(async () => {
-  server = await startServer({ config: appConfig() });
-  app = publisher(server.port);
-});
-
-after(async () => {
-  for (const client of clients) client.disconnect();
-  app?.close();
-  await server?.stop();
-});
-
-function connect(user) {
-  const client = subscriber(server.port, { user });
-  clients.push(client);
-  return client;
-}
+const connect = (user) => on.connect({ user });
 
 test("a user gets its own events on every connection, and nobody else does", TEST, async () => {
   const [first, second] = [connect({ id: "ada" }), connect({ id: "ada" })];
@@ -49,8 +23,8 @@ test("a user gets its own events on every connection, and nobody else does", TES
   for (const client of [first, second, other]) await signedIn(client);
   assert.equal(first.user.user_data.id, "ada");
   const seen = [first, second, other].map((client) => collect(client.user, "paid"));
-  assert.deepEqual(await app.answer((sdk) => sdk.sendToUser("ada", "paid", { n: 1 })), {});
-  assert.deepEqual(await app.answer((sdk) => sdk.sendToUser("bob", "paid", { n: 2 })), {});
+  assert.deepEqual(await on.app.answer((sdk) => sdk.sendToUser("ada", "paid", { n: 1 })), {});
+  assert.deepEqual(await on.app.answer((sdk) => sdk.sendToUser("bob", "paid", { n: 2 })), {});
   await until(ARRIVAL_MS, "an event for each", () => seen.every((events) => events.length > 0));
   assert.deepEqual(seen, [[{ n: 1 }], [{ n: 1 }], [{ n: 2 }]]);
 });
@@ -69,8 +43,8 @@ test("the channel of a user is closed to everybody else", TEST, async () => {
     stranger.send_event("pusher:subscribe", { auth, channel });
   }
   await until(ARRIVAL_MS, "both refusals", () => answers.length === 2);
-  await app.answer((sdk) => sdk.sendToUser("ada", "paid", {}));
-  await app.trigger("open", "mark", {});
+  await on.app.answer((sdk) => sdk.sendToUser("ada", "paid", {}));
+  await on.app.trigger("open", "mark", {});
   await until(ARRIVAL_MS, "the mark", () => mark.length === 1);
   const refused = "pusher:subscription_error";
   assert.deepEqual(answers.map(({ event }) => event), [refused, refused]);
@@ -89,8 +63,8 @@ test("who is signed in cannot become somebody else", TEST, async () => {
   await until(ARRIVAL_MS, "the refusal of a forged signature", () => told.length === 2);
   assert.deepEqual(successes, []);
   const seen = collect(client.user, "paid");
-  await app.answer((sdk) => sdk.sendToUser("ada", "paid", "not for eve"));
-  await app.answer((sdk) => sdk.sendToUser("eve", "paid", "for eve"));
+  await on.app.answer((sdk) => sdk.sendToUser("ada", "paid", "not for eve"));
+  await on.app.answer((sdk) => sdk.sendToUser("eve", "paid", "for eve"));
   await until(ARRIVAL_MS, "its own event", () => seen.length > 0);
   assert.deepEqual(seen, ["for eve"]);
   assert.equal(client.connection.state, "connected");
@@ -134,8 +108,8 @@ test("a watchlist that is too long is cut, and that is said", TEST, async () => 
 
 /** A user in a process of its own, and what it has told so far. */
 async function startProcess(id) {
-  const child = fork(PROCESS, [String(server.port), id]);
-  clients.push({ disconnect: () => child.kill("SIGKILL") });
+  const child = fork(PROCESS, [String(on.server.port), id]);
+  on.goes(() => child.kill("SIGKILL"));
   const told = [];
   await within(ARRIVAL_MS, "the other process to sign in", (ready, lost) => {
     child.once("exit", () => lost(new Error("the user's process ended")));
@@ -149,13 +123,13 @@ test("the app ends a user's connections for good, and only those", TEST, async (
   const [safe, namesake] = [connect({ id: "ada" }), connect()];
   await signedIn(safe);
   await subscribed(namesake, "open");
-  assert.deepEqual(await app.answer((sdk) => sdk.terminateUserConnections("mallory")), {});
+  assert.deepEqual(await on.app.answer((sdk) => sdk.terminateUserConnections("mallory")), {});
   for (const told of doomed) {
     await until(ARRIVAL_MS, "the end", () => told.at(-1)?.state === "disconnected");
     assert.equal(told.find(({ error }) => error)?.error.code, 4009);
   }
   const seen = collect(safe.user, "paid");
-  await app.answer((sdk) => sdk.sendToUser("ada", "paid", {}));
+  await on.app.answer((sdk) => sdk.sendToUser("ada", "paid", {}));
   await until(ARRIVAL_MS, "an event of another user", () => seen.length === 1);
   for (const client of [safe, namesake]) assert.equal(client.connection.state, "connected");
 });
