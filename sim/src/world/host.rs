@@ -301,7 +301,7 @@ impl World<'_> {
             },
             Notice::Pause { conn } => self.pause((shard, conn), true),
             Notice::Resume { conn } => self.pause((shard, conn), false),
-            Notice::Shed { conn, records } => match this.who(conn) {
+            Notice::Shed { conn, records, .. } => match this.who(conn) {
                 Who::Source(publisher) => self.put(Fact::ShedTold(publisher, records)),
                 _ => Ok(()),
             },
