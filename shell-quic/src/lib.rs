@@ -1,1 +1,14 @@
-//! The QUIC broker. Not written yet; see ARCHITECTURE.md for what exists.
+//! A QUIC publish/subscribe broker: `sluicegate-core` over quinn.
+//!
+//! The core decides; this crate carries: [`transport`] makes endpoints, [`server`] accepts
+//! connections and runs shards, `connection` speaks `wire/PROTOCOL.md`, [`shard`] takes the turns.
+
+pub mod access;
+mod clock;
+mod connection;
+mod fault;
+mod refusal;
+pub mod server;
+pub mod settings;
+pub mod shard;
+pub mod transport;

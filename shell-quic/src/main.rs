@@ -1,0 +1,3 @@
+//! The QUIC broker as a program.
+
+fn main() {}
