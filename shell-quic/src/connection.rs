@@ -110,8 +110,7 @@ async fn meet(shard: &Arc<Shard>, link: &Connection) -> Result<(ConnId, Control)
     }
     let access = access::check(&shard.settings().tenants, tenant, token);
     let access = access.ok_or(Wrong::Unauthenticated)?;
-    let newcomer =
-        Newcomer { link: link.clone(), control: send, access, version: quic::VERSION };
+    let newcomer = Newcomer { link: link.clone(), control: send, access, version: quic::VERSION };
     let conn = shard.lock().open(newcomer).map_err(Met::NoRoom)?;
     shard.bell().ring();
     Ok((conn, control))

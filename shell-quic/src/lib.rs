@@ -4,9 +4,15 @@
 //! connections and runs shards, `connection` speaks `wire/PROTOCOL.md`, [`shard`] takes the turns.
 
 pub mod access;
+#[cfg(not(madsim))]
+mod admin;
 mod clock;
+pub mod config;
 mod connection;
 mod fault;
+pub mod identity;
+#[cfg(not(madsim))]
+pub mod process;
 mod refusal;
 pub mod server;
 pub mod settings;

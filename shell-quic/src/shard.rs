@@ -28,9 +28,9 @@ use sluicegate_host::mesh::Port;
 use sluicegate_host::metrics::{Numbers, Process};
 use sluicegate_host::node::Node;
 use sluicegate_host::pool::Loan;
+use sluicegate_wire::quic::Frame;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use sluicegate_wire::quic::Frame;
 use table::Table;
 use tokio::sync::Notify;
 
@@ -158,18 +158,22 @@ impl Shard {
         &self.settings
     }
 
-    /// A way to wake the shard's thread, for the others.
-    pub fn waker(&self) -> impl Fn() + Send + Sync + use<> {
-        let bell = Arc::clone(&self.bell);
-        move || bell.ring()
-    }
-
     /// The numbers of this shard for a scrape.
     pub fn numbers(&self) -> Numbers {
         let state = self.lock();
         let names = self.settings.tenants.iter().map(|tenant| tenant.name.as_str());
         let tenants: Vec<_> = names.zip(state.tenants.iter().copied()).collect();
         Numbers::read(&state.broker, &tenants, state.process)
+    }
+
+    /// Rings for a turn: another shard has something for this one.
+    pub(crate) fn wake(&self) {
+        self.bell.ring();
+    }
+
+    /// Whether it takes nothing new any more.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.lock().stops_at.is_some()
     }
 
     /// Whether anybody is connected.

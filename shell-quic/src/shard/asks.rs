@@ -1,12 +1,13 @@
 //! What peers ask for on their control streams.
 
-use super::pipes::{Pipe, Sub};
-use super::peers::Bound;
 use super::State;
+use super::peers::Bound;
+use super::pipes::{Pipe, Sub};
 use crate::refusal;
 use quinn::SendStream;
 use sluicegate_core::{
-    ConnId, Lane, OutletId, Pipe as Kind, Place, Policy, Reason, Refusal, Retry, Start, SubId, TopicId, Wish,
+    ConnId, Lane, OutletId, Pipe as Kind, Place, Policy, Reason, Refusal, Retry, Start, SubId,
+    TopicId, Wish,
 };
 use sluicegate_wire::quic::{self, Frame};
 

@@ -64,8 +64,13 @@ impl State {
             self.forbid(conn, Tally { records: records.count().into(), bytes }, request);
             return Ok(Taken::Done);
         }
-        let message =
-            Message { frame: block, records: records.count(), ack, except: None, keep: Keep::Default };
+        let message = Message {
+            frame: block,
+            records: records.count(),
+            ack,
+            except: None,
+            keep: Keep::Default,
+        };
         self.jobs += 1;
         let mut verdict = self.broker.publish(conn, id, message.clone());
         if is_gone(&verdict)

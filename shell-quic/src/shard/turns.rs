@@ -1,8 +1,8 @@
 //! The turn: time goes in, the core steps, its effects are carried out.
 
 use super::{Shard, State};
-use bytes::Bytes;
 use crate::refusal;
+use bytes::Bytes;
 use sluicegate_core::{
     Close, ConnId, Effect, Instant, Lane, OutletId, Place, Progress, Reason, Sample,
 };
@@ -93,7 +93,9 @@ impl State {
 
     /// What other shards have sent, and what all know.
     fn hear(&mut self) {
-        let Some(ways) = &mut self.ways else { return self.broker.node(self.broker.is_saturated()) };
+        let Some(ways) = &mut self.ways else {
+            return self.broker.node(self.broker.is_saturated());
+        };
         self.broker.node(ways.node.is_saturated());
         ways.loan.settle(&mut self.broker);
         let others: Vec<u32> = ways.port.others().collect();
