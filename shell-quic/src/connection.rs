@@ -64,7 +64,7 @@ fn close(link: &Connection, code: Code, text: &str) {
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    link.close(VarInt::from_u32(code.number().into()), text[..end].as_bytes());
+    link.close(VarInt::from_u32(code.number().into()), &text.as_bytes()[..end]);
 }
 
 /// A control stream in the making, and later.
