@@ -44,7 +44,10 @@ pub enum Event {
 pub(crate) enum Arrived {
     /// A block of records: a count, and as many lengths with bytes.
     Batch(Bytes),
-    Restarted { epoch: u64, start: u64 },
+    Restarted {
+        epoch: u64,
+        start: u64,
+    },
 }
 
 /// Records of one topic, in order, from one connection after the other. Dropped, it ends.
@@ -92,7 +95,7 @@ impl Subscription {
         Some(event)
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Event, TopicError>>> {
+    fn poll(&mut self, context: &Context<'_>) -> Poll<Option<Result<Event, TopicError>>> {
         loop {
             if let Some(event) = self.record() {
                 return Poll::Ready(Some(Ok(event)));
