@@ -98,16 +98,18 @@ async fn publish(plan: &Plan, clock: &Clock, client: &Client) -> Result<u64> {
     while number < total {
         let count = u64::try_from(plan.batch)?.min(total - number);
         pace.wait(number).await;
-        let mut records = Vec::with_capacity(plan.batch);
+        let mut block = vec![0; plan.payload * usize::try_from(count)?];
+        let mut rest = &mut block[..];
         for _ in 0..count {
             if number == plan.warmup {
                 began = clock.now().as_nanos();
             }
-            let mut record = vec![0; plan.payload];
-            stamp(&mut record, number, clock);
-            records.push(Bytes::from(record));
-            number += 1;
+            let (record, after) = rest.split_at_mut(plan.payload);
+            stamp(record, number, clock);
+            (rest, number) = (after, number + 1);
         }
+        let mut block = Bytes::from(block);
+        let records = (0..count).map(|_| block.split_to(plan.payload)).collect();
         if plan.mode == Mode::Latency {
             publisher.publish_batch_acked(records, true).await?;
         } else {
