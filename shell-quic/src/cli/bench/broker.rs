@@ -12,12 +12,13 @@ use sluicegate_core::Place;
 use sluicegate_host::clock::Clock;
 use sluicegate_quic::config::Config;
 use sluicegate_quic::process::Process;
+use std::pin::pin;
 use std::time::Duration;
 
 /// The topic of a run.
 const TOPIC: &str = "bench";
 
-/// A run is over when nothing has come for so long.
+/// A run is over when nothing has come for so long, or twice as long.
 const SILENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn run(plan: &Plan) -> Result<Outcome> {
@@ -126,8 +127,22 @@ async fn read(
     client: Client,
 ) -> Result<Tally> {
     let mut number = 0;
+    let mut quiet = pin!(tokio::time::sleep(SILENCE));
+    let mut seen = 0;
     while number < total {
-        let Ok(next) = tokio::time::timeout(SILENCE, subscription.next()).await else { break };
+        let next = tokio::select! {
+            biased;
+            next = subscription.next() => next,
+            () = &mut quiet => {
+                // A timer for each record would be most of the work.
+                if seen == number {
+                    break;
+                }
+                seen = number;
+                quiet.as_mut().reset(tokio::time::Instant::now() + SILENCE);
+                continue;
+            }
+        };
         match next.context("the subscription ended")?? {
             Event::Record { payload, .. } => {
                 tally.see(&payload, number);
