@@ -48,7 +48,7 @@ const MAX_WEBHOOKS: usize = 10;
 
 /// The command line. What it does not say, the environment may, as `SLUICEGATE_WS_` and the
 /// key in capitals; what that does not say, the file.
-#[derive(Debug, clap::Parser)]
+#[derive(Clone, Debug, clap::Parser)]
 #[command(name = "sluicegate-ws", version, about = "A drop-in Pusher Channels server")]
 pub struct Flags {
     /// Address to listen on [default: 127.0.0.1]
@@ -80,7 +80,7 @@ pub struct Flags {
 }
 
 /// What the program does besides serving.
-#[derive(Debug, clap::Subcommand)]
+#[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
     /// Shows or translates configurations
     Config {
@@ -91,7 +91,7 @@ pub enum Command {
 }
 
 /// What is done with configurations.
-#[derive(Debug, clap::Subcommand)]
+#[derive(Clone, Debug, clap::Subcommand)]
 pub enum ConfigCommand {
     /// Prints the configuration in force as a file, with secrets left out
     Print,

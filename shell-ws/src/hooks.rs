@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Something that may be told to an app's server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The app: its place in the configuration.
+    /// The app: its place, see [`crate::directory`].
     pub app: usize,
     /// The channel.
     pub channel: Arc<str>,

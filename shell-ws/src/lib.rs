@@ -4,6 +4,7 @@
 //! | part | what it knows |
 //! |---|---|
 //! | [`apps`] | who may publish and connect: ids, keys, secrets |
+//! | [`directory`] | which app has which place; how other apps come into force |
 //! | [`config`] | flags and the configuration file |
 //! | [`channels`], [`roster`] | who is in which channel, kept once by the loop that owns it |
 //! | [`users`] | who is signed in, and who wants to know, kept once in the same way |
@@ -15,6 +16,7 @@
 //! | [`socket_id`] | names of connections, which lead to their shard |
 //! | [`tls`] | TLS over sockets that do not block; certificates that are read again |
 //! | [`worker`] | one event loop: sockets, readiness, deadlines; the turn of the core |
+//! | [`reload`] | the certificate and the apps, read again |
 //! | [`server`] | all event loops: threads, listeners, the ways between them |
 //! | [`start`] | the lines a user sees first |
 
@@ -22,8 +24,10 @@ pub mod apps;
 pub mod channels;
 pub mod config;
 pub mod counting;
+pub mod directory;
 pub mod hooks;
 pub mod note;
+pub mod reload;
 pub mod roster;
 pub mod server;
 pub mod session;

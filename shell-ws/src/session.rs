@@ -348,6 +348,23 @@ impl Session {
         self.serial += 1;
     }
 
+    /// Other apps are served: a connection of one that is not served any more is closed, and what
+    /// waits for it is sent before. A request that is being answered is answered first.
+    pub fn apps_changed(&mut self, shard: &mut Shard) {
+        let ended = match &mut self.mode {
+            Mode::Closing | Mode::Lingering => false,
+            Mode::Http(http) => {
+                http.apps_changed(shard);
+                false
+            }
+            Mode::WebSocket(socket) => socket.apps_changed(shard, self.link),
+        };
+        if ended {
+            self.begin_closing(shard);
+            self.serial += 1;
+        }
+    }
+
     /// The transport is gone.
     pub fn end(mut self, shard: &mut Shard) {
         self.leave_mode(shard);

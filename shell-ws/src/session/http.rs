@@ -320,6 +320,14 @@ impl Http {
         }
     }
 
+    /// Other apps are served. What publishes for one that is not ends, unless it is just answering.
+    pub(super) fn apps_changed(&mut self, shard: &mut Shard) {
+        let is_gone = |(tenant, _)| shard.apps.by_tenant(tenant).is_none();
+        if self.source.is_some_and(is_gone) && !self.is_busy() {
+            self.leave(shard);
+        }
+    }
+
     /// Gives the publishing connection back; what it has published still runs.
     pub(super) fn leave(&mut self, shard: &mut Shard) {
         if let Some((_, source)) = self.source.take() {

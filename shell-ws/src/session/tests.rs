@@ -254,6 +254,7 @@ fn frames(mut bytes: &[u8]) -> Vec<String> {
     found
 }
 
+mod apps;
 mod cache;
 mod presence;
 mod private;

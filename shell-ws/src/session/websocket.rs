@@ -83,6 +83,17 @@ impl WebSocket {
         self.speaker.leave(shard, link, false);
     }
 
+    /// Other apps are served. True when the connection is being closed, as its app is not.
+    pub(super) fn apps_changed(&mut self, shard: &mut Shard, link: Link) -> bool {
+        let (code, text) = match shard.apps.by_tenant(self.speaker.client.tenant) {
+            Some(app) if app.enabled => return false,
+            Some(_) => (close::APP_DISABLED, "this app is switched off"),
+            None => (close::APP_UNKNOWN, "this app is not served any more"),
+        };
+        link.close_with(shard, Close::AfterFlush, code, text);
+        true
+    }
+
     /// The shard answers, or says what others wish. True when the connection is being closed.
     pub(super) fn word(&mut self, shard: &mut Shard, link: Link, word: Word) -> bool {
         let Speaker { subscriptions, client, .. } = &mut self.speaker;

@@ -402,9 +402,11 @@ impl Shard {
         Some(Cached { data, ttl: left.as_secs() })
     }
 
-    /// When [`tell_counts`](Self::tell_counts) has something to tell.
+    /// When [`tell_counts`](Self::tell_counts) has something to tell, or
+    /// [`retire_some`](Self::retire_some) something to do.
     pub fn next_deadline(&self) -> Option<sluicegate_core::Instant> {
-        self.counting.next()
+        let retiring = self.retiring.is_busy.then_some(sluicegate_core::Instant::ZERO);
+        retiring.or_else(|| self.counting.next())
     }
 
     fn answer(&mut self, question: Question) -> Answer {
