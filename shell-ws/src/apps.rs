@@ -203,6 +203,11 @@ impl Apps {
         self.by_tenant.get(&tenant.to_bits()).and_then(|place| Some(self.at(*place)?.0))
     }
 
+    /// The id of a tenant's app, also while it is not served. Cost: O(log apps).
+    pub fn id_of(&self, tenant: TenantId) -> Option<&str> {
+        self.by_tenant.get(&tenant.to_bits()).map(|place| self.places[*place].id.as_str())
+    }
+
     /// An app's place, when somebody is told what happens in it. Cost: O(log apps).
     pub fn told(&self, tenant: TenantId) -> Option<usize> {
         let place = *self.by_tenant.get(&tenant.to_bits())?;

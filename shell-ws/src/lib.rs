@@ -3,6 +3,7 @@
 //!
 //! | part | what it knows |
 //! |---|---|
+//! | [`account`] | looks into the books: all of them, one connection's, who loses most |
 //! | [`apps`] | who may publish and connect: ids, keys, secrets |
 //! | [`directory`] | which app has which place; how other apps come into force |
 //! | [`config`] | flags and the configuration file |
@@ -20,6 +21,7 @@
 //! | [`server`] | all event loops: threads, listeners, the ways between them |
 //! | [`start`] | the lines a user sees first |
 
+pub mod account;
 pub mod apps;
 pub mod channels;
 pub mod config;

@@ -15,6 +15,7 @@ mod auth;
 mod channel;
 mod client_event;
 mod http;
+mod ledger;
 mod query;
 mod rest;
 mod route;

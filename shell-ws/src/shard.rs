@@ -3,6 +3,7 @@
 mod apps;
 mod notes;
 
+use crate::account::Losses;
 use crate::apps::{App, Apps};
 use crate::channels::Channels;
 use crate::config::settings::Settings;
@@ -62,6 +63,7 @@ pub struct Shard {
     /// Subscriptions that wait for the owner of their topic, and the sockets they are for.
     awaited: BTreeMap<SubId, u64>,
     retiring: Retiring,
+    losses: Losses,
 }
 
 impl fmt::Debug for Shard {
@@ -118,6 +120,7 @@ impl Shard {
             held: BTreeMap::new(),
             awaited: BTreeMap::new(),
             retiring: Retiring::default(),
+            losses: Losses::default(),
         };
         let places = apps.into_iter().map(Some).collect();
         shard.prepare(&places)?;

@@ -96,11 +96,12 @@ impl Http {
                 self.call(shard, link, (id, &api), (head, body));
             }
             (Route::Health, "GET") => self.reply(shard, link, &Reply::new(200, "alive")),
-            (Route::Metrics, "GET") => {
-                self.request += 1;
-                self.asked = Some(Gather::metrics());
-                self.ask(shard, link);
-            }
+            (Route::Ledger, "GET") => self.look(shard, link, Gather::sheet()),
+            (Route::LedgerOf(socket_id), "GET") => match Gather::account(shard, socket_id) {
+                Some(gather) => self.look(shard, link, gather),
+                None => self.reply(shard, link, &Reply::new(404, query::NO_CONNECTION)),
+            },
+            (Route::Metrics, "GET") => self.look(shard, link, Gather::metrics()),
             (Route::Ready, "GET") if shard.is_ready => {
                 self.reply(shard, link, &Reply::new(200, "ready"));
             }
@@ -124,6 +125,13 @@ impl Http {
                 self.reply(shard, link, &Reply::new(405, text).header("Allow", allowed));
             }
         }
+    }
+
+    /// Asks for something that needs no signature.
+    fn look(&mut self, shard: &mut Shard, link: Link, gather: Gather) {
+        self.request += 1;
+        self.asked = Some(gather);
+        self.ask(shard, link);
     }
 
     fn call(
@@ -182,9 +190,9 @@ impl Http {
     /// Responds with what was asked for, or with nothing.
     fn tell(&mut self, shard: &mut Shard, link: Link) {
         self.keep_alive &= shard.is_ready;
-        let nothing = || ("application/json", "{}".to_owned());
-        let (kind, body) = self.asked.take().map_or_else(nothing, Gather::response);
-        self.respond(shard, link, http::response(200, kind, self.keep_alive, body.as_bytes()));
+        let nothing = || (200, "application/json", "{}".to_owned());
+        let (status, kind, body) = self.asked.take().map_or_else(nothing, Gather::response);
+        self.respond(shard, link, http::response(status, kind, self.keep_alive, body.as_bytes()));
     }
 
     /// Somebody answers a question. True when the connection is being closed.

@@ -14,6 +14,8 @@ struct World {
     stingy: Option<Rand>,
     /// Outlets of transports that took less than they were offered.
     refusing: Vec<OutletId>,
+    /// Peers whose transports take nothing.
+    stopped: Vec<usize>,
 }
 
 struct Peer {
@@ -33,7 +35,7 @@ impl World {
     fn with(mut shard: Shard) -> Self {
         shard.unix_seconds = NOW;
         shard.broker.advance(Instant::from_millis(1));
-        Self { shard, peers: Vec::new(), stingy: None, refusing: Vec::new() }
+        Self { shard, peers: Vec::new(), stingy: None, refusing: Vec::new(), stopped: Vec::new() }
     }
 
     fn connect(&mut self) -> usize {
@@ -105,8 +107,10 @@ impl World {
                         0 => rand.below(offer.bytes + 1),
                         _ => offer.bytes,
                     };
-                    let accepted = self.stingy.as_mut().map_or(offer.bytes, part);
-                    if self.stingy.is_none() {
+                    let is_stopped = self.stopped.iter().any(|stopped| *stopped as u64 == owner);
+                    let all = if is_stopped { 0 } else { offer.bytes };
+                    let accepted = self.stingy.as_mut().map_or(all, part);
+                    if self.stingy.is_none() && !is_stopped {
                         self.shard.broker.frames(offer).for_each(|frame| peer.out.extend(frame));
                     }
                     if accepted < offer.bytes {
@@ -256,6 +260,7 @@ fn frames(mut bytes: &[u8]) -> Vec<String> {
 
 mod apps;
 mod cache;
+mod ledger;
 mod presence;
 mod private;
 mod query;
