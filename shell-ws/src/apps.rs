@@ -60,6 +60,10 @@ pub struct App {
     /// Whether subscribers are told how many subscriptions their channel has.
     #[serde(default)]
     pub subscription_counts: bool,
+    /// How many events a cache channel keeps for clients that ask for more than the last one
+    /// (`rewind`), at most 1000; 0 and 1 keep the last one only.
+    #[serde(default)]
+    pub rewind: u32,
     /// Whether a connection that neither signs in nor joins a private or presence channel is
     /// closed after ten seconds.
     #[serde(default)]
@@ -124,6 +128,7 @@ impl App {
             max_connections: 0,
             client_events: true,
             subscription_counts: false,
+            rewind: 0,
             authorized_only: false,
             webhooks: Vec::new(),
             live: Live::default(),
@@ -131,10 +136,13 @@ impl App {
     }
 }
 
+/// The apps of a process by their place, which each keeps for its life; an empty one is of an app
+/// that is not served any more.
+pub type Places = Vec<Option<App>>;
+
 /// The apps of one shard and the tenants they are in its core.
 #[derive(Debug, Default)]
 pub struct Apps {
-    /// By place: see [`crate::directory`].
     places: Vec<Place>,
     by_id: BTreeMap<String, usize>,
     by_key: BTreeMap<String, usize>,

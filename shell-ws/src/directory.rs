@@ -6,7 +6,7 @@
 //! new apps from its next turn on. So no loop is told of a tenant that it does not know, and none
 //! waits for another one.
 
-use crate::apps::App;
+use crate::apps::{App, Places};
 use crate::hooks::sender::Sender;
 use anyhow::{Result, ensure};
 use sluicegate_host::mesh::Bells;
@@ -16,9 +16,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The most apps that a process can have served, those of before among them: tenants of the core
 /// are never taken back.
 pub const MAX_PLACES: usize = 9_900;
-
-/// The apps by their place; an empty one is of an app that is not served any more.
-pub type Places = Vec<Option<App>>;
 
 /// Which app has which place.
 #[derive(Debug)]

@@ -31,7 +31,7 @@ use mio::net::{TcpStream, UnixStream};
 use mio::{Events, Interest, Poll, Token};
 use rustls::ServerConfig;
 use sluicegate_core::slab::{NONE, Slab};
-use sluicegate_core::{Effect, Instant, Notice, Refusal, SubId};
+use sluicegate_core::{Effect, Gap, Instant, Notice, Refusal, SubId};
 use sluicegate_host::clock::Clock;
 use sluicegate_host::mesh::Port;
 use sluicegate_host::metrics::Webhooks;
@@ -316,6 +316,16 @@ impl Worker {
         }
     }
 
+    /// A subscription lost something before the next record that it gets.
+    fn gap(&mut self, sub: SubId, gap: &Gap) {
+        let Some((outlet, topic)) = self.shard.broker.ends_of(sub) else { return };
+        let owner = self.shard.owner_of_outlet(outlet).map(Key::from_bits);
+        let Some(key) = owner.filter(|key| key.is_live(&self.sockets)) else { return };
+        if let Some(channel) = self.shard.broker.topic_name(topic) {
+            self.sockets[key.index].session.gap(&mut self.shard, &channel, gap);
+        }
+    }
+
     fn notice(&mut self, notice: Notice) {
         let conn = match notice {
             Notice::Close { conn, .. }
@@ -325,8 +335,7 @@ impl Worker {
             | Notice::Pause { conn }
             | Notice::Resume { conn }
             | Notice::Shed { conn, .. } => conn,
-            // Pusher clients are not told: they have no event for it.
-            Notice::Gap { .. } => return,
+            Notice::Gap { sub, gap } => return self.gap(sub, &gap),
             Notice::Joined { sub, .. } => return self.joined(sub, None),
             // Outlets are shared, so that whole connections are ended and never one subscription
             // that was in force.

@@ -123,6 +123,14 @@ impl Broker {
         Some(Backlog { batches, bytes, refusing: outlet.write.refusing })
     }
 
+    /// The outlet and the topic of a subscription, also of one that has left and is not forgotten.
+    pub fn ends_of(&self, sub: SubId) -> Option<(OutletId, TopicId)> {
+        let found = self.peers.subs.get(sub.index, sub.generation)?;
+        let index = found.topic;
+        let topic = TopicId { index, generation: self.topics.generation(index) };
+        Some((self.peers.outlet_id(found.outlet), topic))
+    }
+
     /// Whose connection an outlet is of.
     pub fn tenant_of(&self, outlet: OutletId) -> Option<TenantId> {
         let index = self.peers.outlet(outlet).ok()?.tenant;

@@ -2,8 +2,7 @@
 
 use super::queue::{Queue, Request, Totals};
 use super::{Event, shown};
-use crate::apps::App;
-use crate::directory::Places;
+use crate::apps::{App, Places};
 use anyhow::{Context, Result};
 use hmac::{Hmac, KeyInit, Mac};
 use reqwest::{Client, redirect};

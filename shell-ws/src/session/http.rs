@@ -358,11 +358,11 @@ fn upgrade_to_websocket(shard: &mut Shard, link: Link, head: &Head<'_>, key: &st
         opened.map(|ids| (ids, admitted)).map_err(full)
     });
     match opened {
-        Ok(((conn, outlet), Admitted { tenant, protocol, seat })) => {
+        Ok(((conn, outlet), Admitted { tenant, protocol, wants_gaps, seat })) => {
             let link = Link { conn, outlet, ..link };
             link.send(shard, hello, Lane::First);
             let socket_id = establish(shard, link, outlet);
-            let socket = WebSocket::new(shard, (tenant, seat), protocol, socket_id);
+            let socket = WebSocket::new(shard, (tenant, seat), (protocol, wants_gaps), socket_id);
             Step::Upgraded(head.len, link, Box::new(socket))
         }
         Err((code, reason)) => {
@@ -385,6 +385,7 @@ fn establish(shard: &mut Shard, link: Link, outlet: OutletId) -> String {
 struct Admitted {
     tenant: TenantId,
     protocol: u8,
+    wants_gaps: bool,
     seat: Seat,
 }
 
@@ -413,5 +414,7 @@ fn admit(shard: &Shard, head: &Head<'_>) -> Result<Admitted, (u16, String)> {
         let text = format!("this app has {} connections, which is the most", app.max_connections);
         return Err((close::OVER_QUOTA, text));
     };
-    Ok(Admitted { tenant, protocol, seat })
+    // No other value asks for it, so that there can be others some day.
+    let wants_gaps = http::pairs(head.query).any(|(name, on)| name == "gaps" && on == "1");
+    Ok(Admitted { tenant, protocol, wants_gaps, seat })
 }

@@ -126,6 +126,13 @@ impl World {
     }
 
     fn notice(&mut self, notice: Notice) {
+        if let Notice::Gap { sub, gap } = notice {
+            let (outlet, topic) = self.shard.broker.ends_of(sub).unwrap();
+            let owner = usize::try_from(self.shard.owner_of_outlet(outlet).unwrap()).unwrap();
+            let channel = self.shard.broker.topic_name(topic).unwrap();
+            let session = self.peers[owner].session.as_mut().unwrap();
+            return session.gap(&mut self.shard, &channel, &gap);
+        }
         let (Notice::Close { conn, .. }
         | Notice::Committed { conn, .. }
         | Notice::Failed { conn, .. }
@@ -260,6 +267,7 @@ fn frames(mut bytes: &[u8]) -> Vec<String> {
 
 mod apps;
 mod cache;
+mod extras;
 mod ledger;
 mod presence;
 mod private;

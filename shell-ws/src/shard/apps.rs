@@ -1,8 +1,7 @@
 //! Other apps for a shard that runs.
 
 use super::Shard;
-use crate::apps::App;
-use crate::directory::Places;
+use crate::apps::{App, Places};
 use sluicegate_core::{Refusal, TenantId};
 use std::collections::VecDeque;
 

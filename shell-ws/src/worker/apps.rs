@@ -2,7 +2,8 @@
 
 use super::Worker;
 use super::socket::Key;
-use crate::directory::{News, Places};
+use crate::apps::Places;
+use crate::directory::News;
 use anyhow::{Result, anyhow};
 use std::collections::VecDeque;
 use std::sync::Arc;
