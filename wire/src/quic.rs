@@ -27,7 +27,6 @@ pub use decode::decode;
 pub use encode::{events_head, put_publish};
 pub use records::{Iter, MAX_RECORDS, Records, len as records_len, put as put_records};
 
-use alloc::vec::Vec;
 use core::fmt;
 
 /// The ALPN identifier of the protocol.
@@ -175,6 +174,18 @@ impl Code {
 
 /// The application error code of a connection that ends as it should.
 pub const CLOSE_DONE: u32 = 0;
+
+/// With what a server resets a subscription's stream whose client does not read its end: where and
+/// why, as in [`Frame::Ended`].
+pub const fn reset_code(place: u8, reason: u8) -> u32 {
+    0x1_0000 | (place as u32) << 8 | reason as u32
+}
+
+/// Place and reason of a [`reset_code`]; none of any other number.
+pub fn reset_reason(code: u64) -> Option<(u8, u8)> {
+    let [0, 0, 0, 0, 0, 1, place, reason] = code.to_be_bytes() else { return None };
+    Some((place, reason))
+}
 
 /// One frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -379,6 +390,8 @@ pub enum Fault {
     /// A type that must be understood and is not.
     Type(u8),
 }
+
+impl core::error::Error for Fault {}
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

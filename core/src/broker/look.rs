@@ -7,7 +7,7 @@ use crate::ledger::{Books, SubBooks, Tally, TopicBooks};
 use crate::limits::Limits;
 use crate::memory::Held;
 use crate::mesh::Named;
-use crate::peers::{Stage, Unplaced};
+use crate::peers::{PAUSE_CONTROL, Stage, Unplaced};
 use crate::pressure::Factor;
 use crate::shed::Band;
 use crate::time::Instant;
@@ -109,6 +109,11 @@ impl Broker {
         self.topics.get(topic.index, topic.generation).map(Topic::audience_len)
     }
 
+    /// How often a `block` subscription came to its limit (checkpoint 5) and held its topic.
+    pub const fn holds(&self) -> u64 {
+        self.holds
+    }
+
     /// The `block` subscription that holds a topic, if one does. Cost: O(audience).
     pub fn blocked_by(&self, topic: TopicId) -> Option<SubId> {
         let topic = self.topics.get(topic.index, topic.generation)?;
@@ -162,6 +167,13 @@ impl Broker {
     /// commands per turn ask between two of them.
     pub fn is_paused(&self, conn: ConnId) -> bool {
         self.peers.conn(conn).is_ok_and(|conn| conn.paused != 0)
+    }
+
+    /// Whether a connection has so many answers waiting that none of its commands should be heard
+    /// before they are written. One that is only paused for a parked publish is heard: what it asks
+    /// for may make room.
+    pub fn is_crowded(&self, conn: ConnId) -> bool {
+        self.peers.conn(conn).is_ok_and(|conn| conn.paused & PAUSE_CONTROL != 0)
     }
 
     /// Connections and subscriptions held.

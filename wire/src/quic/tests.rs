@@ -1,6 +1,7 @@
 use super::*;
 use alloc::string::String;
 use alloc::vec;
+use alloc::vec::Vec;
 use proptest::prelude::*;
 
 /// Every frame as bytes, in order of their names; `PROTOCOL.md` points here.
@@ -157,6 +158,12 @@ fn codes_are_found_by_their_numbers() {
         assert_eq!(Code::from_number(code.number().into()), Some(code));
     }
     assert_eq!(Code::from_number(0), None);
+}
+
+#[test]
+fn a_reset_says_where_and_why() {
+    assert_eq!(reset_reason(reset_code(5, 14).into()), Some((5, 14)));
+    assert_eq!((reset_reason(0), reset_reason(0x2_0000)), (None, None));
 }
 
 proptest! {
