@@ -1,5 +1,5 @@
-//! Looks into the books: all of them, one connection's, and who loses most. Each loop reads its own;
-//! who asked puts them together.
+//! Looks into the books: all of them, one connection's, and who loses most. Each loop reads its
+//! own; who asked puts them together.
 
 use sluicegate_core::{
     Backlog, Books, Broker, Instant, OutletId, Place, Reason, SubBooks, Tally, TenantId,

@@ -467,7 +467,7 @@ mod tests {
         assert_eq!(queue.totals().given_up, 1 + 3, "an endpoint belongs to its app");
         queue.change([&[stays.clone()][..], &[comes.clone()][..]].into_iter());
         queue.note(event("d", What::Occupied), 0);
-        queue.change([&[comes.clone(), stays.clone()][..], &[comes][..]].into_iter());
+        queue.change([&[comes.clone(), stays][..], &[comes][..]].into_iter());
         queue.note(event("e", What::Occupied), 0);
         assert_eq!(queue.totals().waiting, 2 + 2 + 1);
         let mut told = Vec::new();

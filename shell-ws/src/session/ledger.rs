@@ -69,6 +69,9 @@ pub(super) fn account(account: &Account) -> Value {
 pub(super) fn losing(found: &mut Vec<Losing>) -> Value {
     found.sort_by_key(|losing| std::cmp::Reverse(losing.dropped.records));
     found.truncate(MOST_LOSING);
-    let one = |Losing { socket_id, dropped }: &Losing| json!({ "socket_id": socket_id, "dropped": tally(*dropped) });
+    let one = |Losing { socket_id, dropped }: &Losing| {
+        let dropped = tally(*dropped);
+        json!({ "socket_id": socket_id, "dropped": dropped })
+    };
     json!({ "connections": found.iter().map(one).collect::<Vec<_>>() })
 }

@@ -90,7 +90,7 @@ impl WebSocket {
     }
 
     /// Other apps are served. True when the connection is being closed, as its app is not.
-    pub(super) fn apps_changed(&mut self, shard: &mut Shard, link: Link) -> bool {
+    pub(super) fn apps_changed(&self, shard: &mut Shard, link: Link) -> bool {
         let (code, text) = match shard.apps.by_tenant(self.speaker.client.tenant) {
             Some(app) if app.enabled => return false,
             Some(_) => (close::APP_DISABLED, "this app is switched off"),

@@ -36,7 +36,7 @@ impl Worker {
             self.shard.prepare(&places).map_err(|why| {
                 anyhow!("apps that were read again: the core answers {why:?}, though it had room")
             })?;
-            self.hooks = hooks.or(self.hooks.take());
+            self.hooks = hooks.or_else(|| self.hooks.take());
             self.changing.seen = version;
             self.changing.next = Some((version, places));
             self.board.prepared(self.port.number(), version);
