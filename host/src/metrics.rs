@@ -116,12 +116,17 @@ impl Numbers {
         }
     }
 
-    /// Adds what another shard of the same process has read. Shards name the same tenants in the
-    /// same order.
+    /// Adds what another shard of the same process has read. One that has already heard of a new
+    /// tenant names it after the others.
     pub fn add(&mut self, other: &Self) {
         self.books += &other.books;
-        for ((_, sum), (_, part)) in self.tenants.iter_mut().zip(&other.tenants) {
-            add_totals(sum, part);
+        for (place, (name, part)) in other.tenants.iter().enumerate() {
+            let here = self.tenants.get(place).is_some_and(|(own, _)| own == name);
+            let known = || self.tenants.iter().position(|(own, _)| own == name);
+            match if here { Some(place) } else { known() } {
+                Some(at) => add_totals(&mut self.tenants[at].1, part),
+                None => self.tenants.push((name.clone(), *part)),
+            }
         }
         self.band = self.band.max(other.band);
         for (sum, part) in self.gauges.iter_mut().zip(&other.gauges) {
@@ -457,6 +462,25 @@ mod tests {
 
     fn lines(text: &str) -> Vec<&str> {
         text.lines().filter(|line| !line.starts_with('#')).collect()
+    }
+
+    #[test]
+    fn shards_that_do_not_know_the_same_tenants_yet_are_summed_up_by_name() {
+        let (broker, tenant) = broker();
+        let read = |names: &[&str]| {
+            let tenants: Vec<_> = names.iter().map(|name| (*name, tenant)).collect();
+            Numbers::read(&broker, &tenants, Process::default())
+        };
+        let mut sum = read(&["a", "b"]);
+        for names in [&["a", "c", "b"][..], &["a"]] {
+            sum.add(&read(names));
+        }
+        let delivered = |(name, page): &(String, Totals)| {
+            let column = page.iter().find(|(column, _)| *column == "delivered").unwrap();
+            (name.clone(), column.1.records)
+        };
+        let found: Vec<_> = sum.tenants.iter().map(delivered).collect();
+        assert_eq!(found, [("a", 3), ("b", 2), ("c", 1)].map(|(n, count)| (n.to_owned(), count)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The process: one event loop per shard, each on a thread of its own.
 
 use crate::config::Config;
+use crate::directory::Board;
 use crate::hooks::sender::Sender;
 use crate::shard::Shard;
 use crate::socket_id;
@@ -28,6 +29,7 @@ const LETTERS: usize = 4096;
 pub struct Server {
     workers: Vec<Worker>,
     node: Arc<Node>,
+    board: Arc<Board>,
     address: SocketAddr,
     identity: Option<Arc<Identity>>,
     stop_sender: UnixStream,
@@ -61,6 +63,7 @@ impl Server {
         let polls = polls.collect::<Result<Vec<_>>>()?;
         let ports = ports(&polls)?;
         let node = Arc::new(Node::new(loops, ports[0].bells().clone()));
+        let board = Arc::new(Board::new(loops, ports[0].bells().clone()));
         let pool = SharedPool::new(limits.memory_budget, loops);
         let (key, clock) = (socket_id::key(entropy), Clock::start());
         if loops > 1 {
@@ -78,14 +81,15 @@ impl Server {
                 .map_err(|why| anyhow!("too many apps: the core answers {why:?}"))?;
             shard.settings = settings.clone();
             let (node, loan) = (Arc::clone(&node), (loops > 1).then(|| pool.loan()));
-            let parts = Parts { poll, port, node, loan, stop: receiver.take(), clock };
+            let (board, stop) = (Arc::clone(&board), receiver.take());
+            let parts = Parts { poll, port, node, board, loan, stop, clock };
             let mut worker = Worker::new(parts, shard, listener, &timing)?;
             if let Some(tls) = &tls {
                 worker.secure(Arc::clone(tls));
             }
             workers.push(worker);
         }
-        Ok(Self { workers, node, address, identity, stop_sender })
+        Ok(Self { workers, node, board, address, identity, stop_sender })
     }
 
     /// Tells apps' servers what happens, through this.
@@ -96,6 +100,11 @@ impl Server {
     /// Where it listens: with the real port.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where other apps are put up for the loops.
+    pub fn board(&self) -> Arc<Board> {
+        Arc::clone(&self.board)
     }
 
     /// The certificate in force, where there is one.
