@@ -267,9 +267,8 @@ pub(crate) async fn work(shared: &Arc<Shared>, link: &Connection) {
 
 /// Waits until everything was acknowledged by the peer's transport, and every answer is there.
 async fn finish(shared: &Shared, mut stream: SendStream) {
-    if stream.finish().is_ok() {
-        // An error means that the connection is over.
-        let _ = stream.stopped().await;
+    if stream.finish().is_ok() && matches!(stream.stopped().await, Ok(None)) {
+        shared.lock().arrived();
     }
     while shared.lock().has_unanswered() {
         let mut queued = std::pin::pin!(shared.queued.notified());
@@ -328,8 +327,8 @@ fn gather(state: &mut State, topic: usize, batch: (&mut Vec<Bytes>, &mut Vec<Per
     let mut bytes: usize = records.iter().map(Bytes::len).sum();
     while let Some(item) = pop(state) {
         let len: usize = item.records.iter().map(Bytes::len).sum();
-        let fits = records.len() + item.records.len() <= GATHERED_RECORDS
-            && bytes + len <= GATHERED_BYTES;
+        let fits =
+            records.len() + item.records.len() <= GATHERED_RECORDS && bytes + len <= GATHERED_BYTES;
         if item.topic != topic || item.reply.is_some() || !fits {
             state.carried = Some(item);
             return;

@@ -91,6 +91,9 @@ pub(crate) struct Reply {
     pub(crate) tell: oneshot::Sender<Result<u64, PublishError>>,
 }
 
+/// Tells whether a topic could be bound.
+pub(crate) type Bound = oneshot::Receiver<Result<(), Refusal>>;
+
 /// A topic that the application has named.
 #[derive(Debug)]
 pub(crate) struct Topic {
@@ -208,7 +211,7 @@ impl State {
         &mut self,
         name: &str,
         (publish, subscribe): (bool, bool),
-    ) -> Result<(usize, Option<oneshot::Receiver<Result<(), Refusal>>>), TopicError> {
+    ) -> Result<(usize, Option<Bound>), TopicError> {
         if self.is_closing {
             return Err(TopicError::Closed);
         }
@@ -465,6 +468,12 @@ impl State {
             self.transit_bytes -= bytes;
             self.transit.pop_front();
         }
+    }
+
+    /// All that was sent has arrived.
+    pub(crate) fn arrived(&mut self) {
+        self.transit.clear();
+        self.transit_bytes = 0;
     }
 
     /// Nothing more is published: who waits in the window or before the queue is refused.

@@ -39,11 +39,8 @@ const IDLE: u32 = 30_000;
 #[cfg(not(madsim))]
 pub(crate) fn endpoint(is_ipv6: bool) -> Result<quinn::Endpoint, ConnectError> {
     use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-    let any: SocketAddr = if is_ipv6 {
-        (Ipv6Addr::UNSPECIFIED, 0).into()
-    } else {
-        (Ipv4Addr::UNSPECIFIED, 0).into()
-    };
+    let any: SocketAddr =
+        if is_ipv6 { (Ipv6Addr::UNSPECIFIED, 0).into() } else { (Ipv4Addr::UNSPECIFIED, 0).into() };
     let unreachable = |error: std::io::Error| ConnectError::Unreachable(error.to_string());
     let socket = UdpSocket::bind(any).map_err(unreachable)?;
     let runtime = Arc::new(quinn::TokioRuntime);

@@ -42,6 +42,7 @@ struct World {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     clients: u8,
+    servers: u64,
 }
 
 impl World {
@@ -49,11 +50,14 @@ impl World {
         let made = rcgen::generate_simple_self_signed(["10.0.0.1".to_owned()]).unwrap();
         let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()).into();
         let chain = vec![made.cert.der().clone()];
-        let network = Network::new(7, 50, Duration::from_millis(50));
-        Self { network, limits, chain, key, clients: 0 }
+        // Where the scheduler is random, what the kernel calls random comes from its seed.
+        let seed = if cfg!(madsim) { getrandom::u64().unwrap() } else { 7 };
+        let network = Network::new(seed, 50, Duration::from_millis(50));
+        Self { network, limits, chain, key, clients: 0, servers: 0 }
     }
 
-    fn serve(&self) -> Serving {
+    fn serve(&mut self) -> Serving {
+        self.servers += 1;
         let (settings, limits) = (Settings::default(), self.limits.clone());
         let quic = transport::transport(&settings, &limits, false);
         let server = transport::server(self.chain.clone(), self.key.clone_key(), quic).unwrap();
@@ -65,7 +69,7 @@ impl World {
             self.network.socket(address(1)),
             Arc::new(TestRuntime),
         );
-        let shard = Shard::new(Broker::new(limits, 7), Arc::new(settings), None);
+        let shard = Shard::new(Broker::new(limits, self.servers), Arc::new(settings), None);
         server::serve(&shard, endpoint.unwrap())
     }
 
