@@ -169,17 +169,14 @@ async fn a_refused_right_does_not_stay_with_the_topic() {
     let (refused, ()) = tokio::join!(client.publisher("news"), refuse(&mut peer, PUBLISH));
     assert!(matches!(refused, Err(TopicError::Refused(_))), "{refused:?}");
     let options = sluicegate_client::SubscribeOptions::default();
-    let (_subscription, _stream) = tokio::join!(
-        async { soon(client.subscribe("news", options)).await.unwrap() },
-        async {
+    let (_subscription, _stream) =
+        tokio::join!(async { soon(client.subscribe("news", options)).await.unwrap() }, async {
             peer.bind(SUBSCRIBE, 5).await;
             let (request, _) = peer.asked_subscribe().await;
             peer.subscribed(request, 1).await
-        }
-    );
+        });
     // Refused once more while the topic is bound: the subscription does not suffer after a loss.
-    let both = (true, true);
-    let (refused, ()) = tokio::join!(client.publisher("news"), refuse(&mut peer, both));
+    let (refused, ()) = tokio::join!(client.publisher("news"), refuse(&mut peer, PUBLISH));
     assert!(matches!(refused, Err(TopicError::Refused(_))), "{refused:?}");
     peer.connection.close(0_u32.into(), b"");
     let mut peer = server.greet().await;

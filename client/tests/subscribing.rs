@@ -135,7 +135,8 @@ async fn a_subscription_goes_on_with_the_record_after_its_last_one() {
     let gap = Frame::Gap { first: 3, last: 4, records: 2, why };
     stream.write_all(&gap.bytes()).await.unwrap();
     stream.write_all(&events(5, &["e"])).await.unwrap();
-    let lost = Gap { first: 3, last: 4, records: 2, place: Place::Table, reason: Reason::Retention };
+    let lost =
+        Gap { first: 3, last: 4, records: 2, place: Place::Table, reason: Reason::Retention };
     assert_eq!(soon(sub.next()).await, Some(Ok(Event::Gap(lost))));
     assert_eq!(soon(sub.next()).await, record(5, "e"));
     assert_eq!(client.stats().reconnects, 1);
@@ -225,6 +226,6 @@ async fn a_stream_of_nobody_ends_the_connection() {
     let mut stream = peer.connection.open_uni().await.unwrap();
     stream.write_all(&events(1, &["a"])).await.unwrap();
     soon(peer.connection.closed()).await;
-    server.greet().await;
+    let _peer = server.greet().await;
     until(|| client.stats().reconnects == 1).await;
 }

@@ -1,3 +1,4 @@
+#![expect(dead_code, reason = "each test file uses its part")]
 //! A server that does what a test tells it, frame by frame, over QUIC on the loopback interface.
 
 use quinn::crypto::rustls::QuicServerConfig;
