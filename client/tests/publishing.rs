@@ -1,4 +1,5 @@
 //! What a client publishes, as a server sees it that does what the test says.
+#![cfg(not(madsim))]
 
 mod support;
 
@@ -15,7 +16,7 @@ const SUBSCRIBE: (bool, bool) = (false, true);
 
 async fn publisher(client: &Client, peer: &mut Peer) -> sluicegate_client::Publisher {
     let (publisher, ()) = tokio::join!(client.publisher("news"), peer.bind(PUBLISH, 5));
-    publisher.unwrap()
+    publisher.expect("it was bound")
 }
 
 fn copied(frame: Frame<'_>) -> (u32, Mode, Vec<Vec<u8>>) {

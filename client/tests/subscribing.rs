@@ -1,4 +1,5 @@
 //! What a client receives from a server that does what the test says.
+#![cfg(not(madsim))]
 
 mod support;
 
@@ -25,7 +26,7 @@ async fn subscribe(
             let (request, _) = peer.asked_subscribe().await;
             peer.subscribed(request, 1).await
         });
-    (subscription.unwrap(), stream)
+    (subscription.expect("it was confirmed"), stream)
 }
 
 fn record(sequence: u64, payload: &'static str) -> Option<Result<Event, TopicError>> {

@@ -1,5 +1,6 @@
-#![expect(dead_code, reason = "each test file uses its part")]
 //! A server that does what a test tells it, frame by frame, over QUIC on the loopback interface.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(dead_code, reason = "each test program uses a part of it")]
 
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Connection, Endpoint, RecvStream, SendStream, ServerConfig, TransportConfig, VarInt};
@@ -158,7 +159,7 @@ impl Peer {
     }
 
     /// Confirms a subscribe on a stream of its own.
-    pub(crate) async fn subscribed(&mut self, request: u64, start: u64) -> SendStream {
+    pub(crate) async fn subscribed(&self, request: u64, start: u64) -> SendStream {
         let mut stream = self.connection.open_uni().await.unwrap();
         let frame = Frame::Subscribed { request, subscription: 3, epoch: 7, start };
         stream.write_all(&frame.bytes()).await.unwrap();
