@@ -93,6 +93,11 @@ impl Lease {
         self.floor + self.lent + self.lendable
     }
 
+    /// What it has whatever others borrow.
+    pub(crate) const fn floor(&self) -> u64 {
+        self.floor
+    }
+
     /// What to ask of the pool when `held` bytes are held.
     pub(crate) const fn wish(&self, held: u64) -> LeaseWish {
         let need = (held.saturating_mul(100) / ASK_PERCENT).saturating_sub(self.floor);

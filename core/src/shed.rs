@@ -82,6 +82,11 @@ impl Bands {
     }
 }
 
+/// Whether this much is more than a calm shard of this budget may hold.
+pub(crate) fn is_pressed(held: u64, budget: u64) -> bool {
+    target(Band::Normal, held, budget) != Band::Normal
+}
+
 fn target(band: Band, held: u64, budget: u64) -> Band {
     let share = u128::from(held) * 100;
     let at = |percent: u64| share >= u128::from(budget) * u128::from(percent);

@@ -1,11 +1,7 @@
-//! What the shards of a process tell all others at once: that one is saturated, how the memory
-//! pressure is, that the process stops. Each bit is written only by its shard; nothing decides
-//! here.
+//! What the shards of a process tell all others at once: that one is saturated, that the
+//! process stops. Each bit is written only by its shard; nothing decides here.
 
 use crate::mesh::Bells;
-use sluicegate_core::Sample;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The most shards of a process: one bit each.
@@ -24,14 +20,6 @@ pub struct Node {
     failed: Bits,
     /// How often somebody wished that the process stops.
     stops: AtomicU32,
-    sample: Mutex<Latest>,
-}
-
-/// The newest reading of the memory pressure, and how many there were.
-#[derive(Clone, Copy, Debug, Default)]
-struct Latest {
-    number: u64,
-    sample: Option<Sample>,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +60,6 @@ impl Node {
             finished: Bits::default(),
             failed: Bits::default(),
             stops: AtomicU32::new(0),
-            sample: Mutex::default(),
         }
     }
 
@@ -88,20 +75,6 @@ impl Node {
     /// Whether any shard is saturated. Cost: one load.
     pub fn is_saturated(&self) -> bool {
         self.saturated.any()
-    }
-
-    /// The one shard that reads the memory pressure hands it to all.
-    pub fn put_sample(&self, shard: u32, sample: Option<Sample>) {
-        let mut latest = self.sample.lock().unwrap_or_else(PoisonError::into_inner);
-        *latest = Latest { number: latest.number + 1, sample };
-        drop(latest);
-        self.bells.ring_others(shard);
-    }
-
-    /// The newest reading, unless the caller has had it: `seen` is its own.
-    pub fn sample(&self, seen: &mut u64) -> Option<Option<Sample>> {
-        let latest = *self.sample.lock().unwrap_or_else(PoisonError::into_inner);
-        (std::mem::replace(seen, latest.number) != latest.number).then_some(latest.sample)
     }
 
     /// The process shall stop; said twice, at once.
@@ -191,22 +164,6 @@ mod tests {
             assert_eq!(node.is_saturated(), is, "{shard} {on}");
         }
         assert_eq!(woken.load(Ordering::SeqCst), 4, "what is no news wakes nobody");
-    }
-
-    #[test]
-    fn a_reading_is_handed_out_once_to_each() {
-        let (node, woken) = node(2);
-        let mut seen = [0; 2];
-        assert_eq!(node.sample(&mut seen[0]), None);
-        node.put_sample(1, None);
-        assert_eq!(woken.load(Ordering::SeqCst), 1);
-        for seen in &mut seen {
-            assert_eq!(node.sample(seen), Some(None));
-            assert_eq!(node.sample(seen), None);
-        }
-        node.put_sample(0, None);
-        assert_eq!(woken.load(Ordering::SeqCst), 1, "it reads what it has put there");
-        assert_eq!(node.sample(&mut seen[1]), Some(None), "the same again is a reading too");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use explain::{bad_limit, bad_toml, bad_value};
 use serde::Deserialize;
 use sluicegate_core::Limits;
 use sluicegate_core::limits::KEYS;
-use sluicegate_host::budget;
+use sluicegate_host::{budget, cpu};
 use sluicegate_wire::pusher::MAX_REWIND;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -57,7 +57,7 @@ pub struct Flags {
     /// Port to listen on; 0 takes any free one and says which [default: 6001]
     #[arg(long, value_name = "NUMBER")]
     pub port: Option<u16>,
-    /// Event loops, 1 to 64: no more than there are processors to run them [default: 1]
+    /// Event loops, 1 to 64: no more than there are processors to run them [default: as many]
     #[arg(
         long,
         value_name = "NUMBER",
@@ -242,12 +242,22 @@ impl Draft {
         }
         if let Some(workers) = flags.workers {
             self.put_number("workers", workers)?;
+            self.given.insert("workers".to_owned());
         }
         Ok(())
     }
 
+    /// As many event loops as somebody said, else as there are processors to run them.
+    fn workers(&mut self) -> Result<u64> {
+        if !self.given.contains("workers") {
+            let shards = Some(self.limits.shards).filter(|shards| *shards > 1);
+            self.put_number("workers", shards.unwrap_or_else(processors))?;
+        }
+        Ok(self.settings.workers.into())
+    }
+
     fn finish(mut self) -> Result<Config> {
-        let workers = u64::from(self.settings.workers);
+        let workers = self.workers()?;
         let shards = self.limits.shards;
         ensure!(
             shards == 1 || shards == workers,
@@ -255,7 +265,7 @@ impl Draft {
              shard, so take `shards` out, or pass --workers {shards}"
         );
         self.limits.shards = workers;
-        let limits = defaults(&self.limits, &self.given);
+        let limits = defaults(&self.limits, &self.given, self.settings.bind);
         limits
             .check()
             .map_err(|error| bad_limit(&error))
@@ -272,6 +282,12 @@ impl Draft {
         let (apps, is_development) = (self.apps, false);
         Ok(Config { address, apps, is_development, limits, settings, timing, tls: self.tls })
     }
+}
+
+/// Processors that this process may use, as far as event loops can be given to them.
+fn processors() -> u64 {
+    let allowed = cpu::allowed().map_or(1, |cpus| cpus.len() as u64);
+    allowed.clamp(1, MAX_WORKERS)
 }
 
 /// Whether a key is in neither table.
@@ -386,10 +402,16 @@ const CACHE_MS: u64 = 30 * 60 * 1000;
 /// Records that one write takes: as many as the kernel is handed in one call.
 const OFFER: u64 = 64;
 
+/// The target and the interval of staleness for peers on this machine, in milliseconds.
+const STALE_HERE: (u64, u64) = (5, 100);
+
+/// The same for peers behind a network, who may well drain once per round trip.
+const STALE_REMOTE: (u64, u64) = (75, 500);
+
 /// Fills in what depends on the machine or is the protocol's, and was not given.
-fn defaults(limits: &Limits, given: &BTreeSet<String>) -> Limits {
+fn defaults(limits: &Limits, given: &BTreeSet<String>, bind: IpAddr) -> Limits {
     let mut limits = limits.clone();
-    let mut set = |name: &str, value: u64| {
+    let set = |limits: &mut Limits, name: &str, value: u64| {
         if given.contains(name) {
             return;
         }
@@ -397,8 +419,15 @@ fn defaults(limits: &Limits, given: &BTreeSet<String>) -> Limits {
         limits.set(name, value.clamp(key.min, key.max)).expect("clamped into its range");
     };
     if let Some(budget) = budget::memory_budget() {
-        set("memory_budget", budget);
+        set(&mut limits, "memory_budget", budget);
     }
+    let (target, interval) = if bind.is_loopback() { STALE_HERE } else { STALE_REMOTE };
+    if limits.lossless == 0 {
+        set(&mut limits, "codel_target_ms", target);
+    }
+    // An interval is longer than its target, which may be given alone.
+    let interval = interval.max(limits.codel_target_ms + 1);
+    set(&mut limits, "codel_interval_ms", interval);
     let high_water = budget::high_water(limits.memory_budget, EXPECTED_CONNECTIONS);
     if !given.contains("high_water_bytes") {
         limits.high_water_bytes = high_water;
@@ -626,6 +655,52 @@ mod tests {
         assert!(!text.contains("secret = \"s\""), "{text}");
         let again = parse(&text.replace("secret = \"\"", "secret = \"s\"")).unwrap();
         assert_eq!((again.apps, again.limits), (config.apps, config.limits));
+    }
+
+    #[test]
+    fn what_waits_too_long_is_stale_sooner_on_this_machine() {
+        let ask = |arguments: &[&str], text: &str| {
+            let limits = load(arguments, &[], &format!("{APP}{text}")).unwrap().limits;
+            (limits.codel_target_ms, limits.codel_interval_ms)
+        };
+        for (bind, expected) in [
+            ("127.0.0.1", (5, 100)),
+            ("::1", (5, 100)),
+            ("0.0.0.0", (75, 500)),
+            ("192.0.2.7", (75, 500)),
+        ] {
+            assert_eq!(ask(&["--bind", bind], ""), expected, "{bind}");
+        }
+        for (text, expected) in [
+            ("codel_target_ms = 0", (0, 100)),
+            ("codel_target_ms = 100", (100, 101)),
+            ("codel_interval_ms = 50", (5, 50)),
+            ("lossless = 1", (0, 100)),
+            ("lossless = 1\ncodel_target_ms = 7", (7, 100)),
+        ] {
+            assert_eq!(ask(&[], &format!("[limits]\n{text}")), expected, "{text}");
+        }
+        let error = error(&format!("{APP}[limits]\ncodel_interval_ms = 75"));
+        assert!(
+            error.contains("`codel_interval_ms` is 75") && error.contains("least 76"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn there_are_as_many_loops_as_processors_unless_somebody_says_how_many() {
+        let shards = |arguments: &[&str], environment: &[(&str, &str)], text: &str| {
+            let config = load(arguments, environment, &format!("{APP}{text}")).unwrap();
+            assert_eq!(config.limits.shards, u64::from(config.settings.workers));
+            config.limits.shards
+        };
+        let allowed = cpu::allowed().unwrap().len() as u64;
+        assert_eq!(shards(&[], &[], ""), allowed.min(64));
+        assert_eq!(shards(&["--workers", "1"], &[], ""), 1);
+        assert_eq!(shards(&["--workers", "63"], &[], ""), 63);
+        assert_eq!(shards(&[], &[("SLUICEGATE_WS_WORKERS", "1")], ""), 1);
+        assert_eq!(shards(&[], &[], "[server]\nworkers = 1\n"), 1);
+        assert_eq!(shards(&[], &[], "[limits]\nshards = 33\n"), 33);
     }
 
     #[test]

@@ -79,10 +79,7 @@ const fn special(number: u32) -> Token {
 pub struct Worker {
     poll: Poll,
     clock: Clock,
-    /// Of the one loop that reads it for all.
-    pressure: Option<Pressure>,
-    /// Readings of the memory pressure that this shard had.
-    samples_seen: u64,
+    pressure: Pressure,
     shard: Shard,
     port: Port<Letter>,
     node: Arc<Node>,
@@ -169,8 +166,7 @@ impl Worker {
         Ok(Self {
             poll,
             clock,
-            pressure: (port.number() == 0).then(Pressure::find),
-            samples_seen: 0,
+            pressure: Pressure::find(),
             shard,
             port,
             node,
@@ -452,15 +448,13 @@ impl Worker {
         }
     }
 
-    /// What happens once per second.
+    /// What happens once per second, or later when there was nothing to do meanwhile.
     fn tick(&mut self) {
         if self.now < self.next_tick {
             return;
         }
         self.next_tick = self.now + TICK;
-        if let Some(pressure) = &mut self.pressure {
-            self.node.put_sample(self.port.number(), pressure.sample());
-        }
+        self.shard.broker.pressure(self.pressure.sample());
         if let Some(hooks) = self.hooks.as_ref().filter(|_| self.port.number() == 0) {
             let Totals { delivered, given_up, overflowed, waiting, .. } = hooks.totals();
             self.shard.process.webhooks = Webhooks { delivered, given_up, overflowed, waiting };
@@ -479,6 +473,14 @@ impl Worker {
         }
     }
 
+    /// Whether the next tick is worth waking for. If not, it comes with whatever wakes the loop.
+    fn wants_tick(&self) -> bool {
+        // Letters that are not wanted yet ring no bell when they are.
+        self.shard.broker.watches_memory()
+            || !self.shard.broker.wants_parcels()
+            || self.acceptor.as_ref().is_some_and(Acceptor::is_stalled)
+    }
+
     /// How long the kernel may let us sleep. If at all, other loops wake this one from here on.
     fn timeout(&mut self) -> Option<Duration> {
         let accepts = self.acceptor.as_ref().is_some_and(Acceptor::wants);
@@ -488,16 +490,17 @@ impl Worker {
             return Some(Duration::ZERO);
         }
         let deadlines = [
-            Some(self.next_tick),
+            self.wants_tick().then_some(self.next_tick),
             self.shard.broker.next_deadline(),
             self.shard.next_deadline(),
             self.deadlines.next(&self.sockets),
             self.stops_at,
             self.next_goodbye(),
         ];
-        let next = deadlines.into_iter().flatten().min()?;
-        let left = next.since(self.clock.now());
-        let sleeps = !left.is_zero() && self.port.may_sleep(self.shard.broker.wants_parcels());
-        Some(if sleeps { left } else { Duration::ZERO })
+        let next = deadlines.into_iter().flatten().min();
+        let left = next.map(|next| next.since(self.clock.now()));
+        let sleeps = left.is_none_or(|left| !left.is_zero())
+            && self.port.may_sleep(self.shard.broker.wants_parcels());
+        if sleeps { left } else { Some(Duration::ZERO) }
     }
 }

@@ -8,8 +8,9 @@ use crate::limits::Limits;
 use crate::memory::Held;
 use crate::mesh::Named;
 use crate::peers::{PAUSE_CONTROL, Stage, Unplaced};
+use crate::pool::LeaseWish;
 use crate::pressure::Factor;
-use crate::shed::Band;
+use crate::shed::{self, Band};
 use crate::time::Instant;
 use crate::topic::{Member, Topic};
 use alloc::sync::Arc;
@@ -196,6 +197,18 @@ impl Broker {
     /// The pressure factor on the memory budget.
     pub const fn factor(&self) -> Factor {
         self.pressure.factor()
+    }
+
+    /// Whether memory must be watched while nothing else happens: something else than the usual
+    /// budget is in force, part of a lease shall go back, or so much is held that more pressure, or
+    /// others that borrow all of the pool, would change the band. A host may do without readings of
+    /// the pressure while not. Cost: O(1).
+    pub fn watches_memory(&self) -> bool {
+        let least = Factor::FLOOR.of(self.lease.floor());
+        self.factor() != Factor::ONE
+            || self.band() != Band::Normal
+            || self.lease_wish() != LeaseWish::Keep
+            || shed::is_pressed(self.held(), least)
     }
 
     /// Bytes held now: messages once, queue slots, table entries.

@@ -598,6 +598,29 @@ fn pressure_scales_the_budget() {
 }
 
 #[test]
+fn memory_is_watched_where_pressure_or_others_could_change_something() {
+    let mut bench = Bench::new(Limits { memory_budget: 4 << 20, ..Limits::default() });
+    assert!(!bench.broker.watches_memory(), "next to nothing is held");
+    let stalled = Some(Sample { avg10: 9_000, total: 0 });
+    bench.broker.pressure(stalled);
+    assert!(bench.broker.watches_memory(), "less than the budget is in force");
+    bench.broker.pressure(Some(Sample { avg10: 0, total: 0 }));
+    assert!(!bench.broker.watches_memory());
+    let outlets = [(); 2].map(|()| bench.peer(Pipe::Shared).1);
+    // The floor is half of the budget; the least factor leaves 80 % of it, of which 80 % are calm.
+    let calm = (2 << 20) * 64 / 100;
+    let room = usize::try_from(calm - bench.broker.held()).unwrap();
+    let bytes = |count: usize| Bytes::from(alloc::vec![0; count]);
+    bench.broker.send(outlets[0], bytes(room * 9 / 10), Lane::InLine).unwrap();
+    assert!(!bench.broker.watches_memory());
+    bench.broker.send(outlets[1], bytes(room / 10 + 1), Lane::InLine).unwrap();
+    assert_eq!(bench.broker.band(), Band::Normal);
+    assert!(bench.broker.watches_memory(), "others could leave it no more than its floor");
+    bench.run(|_| ALL);
+    assert!(!bench.broker.watches_memory(), "and it is gone");
+}
+
+#[test]
 fn tables_have_limits_and_unused_topics_make_way() {
     let limits =
         Limits { max_topics: 2, max_connections: 2, max_subscriptions: 1, ..Limits::default() };

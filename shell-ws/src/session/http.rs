@@ -91,7 +91,8 @@ impl Http {
     }
 
     fn serve(&mut self, shard: &mut Shard, link: Link, head: &Head<'_>, body: &[u8]) {
-        match (route(shard.settings.clone().strip(head.path)), head.method) {
+        let route = route(shard.settings.strip(head.path));
+        match (route, head.method) {
             (Route::Api(id, api), method) if method == api.method() => {
                 self.call(shard, link, (id, &api), (head, body));
             }

@@ -77,6 +77,11 @@ impl Acceptor {
         self.is_ready && !self.is_stalled
     }
 
+    /// Whether it waits for a file descriptor.
+    pub(super) const fn is_stalled(&self) -> bool {
+        self.is_stalled
+    }
+
     /// A file descriptor may be free again.
     pub(super) const fn retry(&mut self) {
         self.is_stalled = false;

@@ -17,9 +17,6 @@ pub enum Letter {
 impl Worker {
     /// What all shards know, as inputs of this one.
     pub(super) fn hear_node(&mut self) {
-        if let Some(sample) = self.node.sample(&mut self.samples_seen) {
-            self.shard.broker.pressure(sample);
-        }
         self.shard.broker.node(self.node.is_saturated());
         if let Some(loan) = &mut self.loan {
             loan.settle(&mut self.shard.broker);
