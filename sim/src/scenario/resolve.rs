@@ -2,6 +2,7 @@
 //! needs more than one key.
 
 mod expect;
+mod over;
 mod peers;
 
 use super::bad::{BadInput, Source, unknown};
@@ -9,6 +10,7 @@ use super::file::{self, At, Table};
 use super::{Cpu, Expect, Mesh, PublisherGroup, Shutdown, Slow, Story};
 use crate::amount::{Amount, Bytes, Count, Nanos, Text, Unit};
 use expect::{possible, set_expect};
+use over::{over, over_those_who_stay};
 use peers::Context;
 use sluicegate_core::{Limits, Pipe, Policy, limits};
 use std::collections::BTreeSet;
@@ -128,10 +130,13 @@ fn base(source: &Source<'_>, file: &file::File) -> Checked<Story> {
     let context = Context { source, duration, shards: story.shards(), topics: &named };
     story.slow = slow(&context, file)?;
     story.shutdowns = shutdowns(&context, file)?;
-    let publishers = file.publisher.iter().map(|group| context.publisher(group));
-    story.publishers = publishers.collect::<Checked<_>>()?;
     let subscribers = file.subscriber.iter().map(|group| context.subscriber(group));
     story.subscribers = subscribers.collect::<Checked<_>>()?;
+    let publishers = file.publisher.iter().map(|group| context.publisher(group));
+    story.publishers = publishers.collect::<Checked<_>>()?;
+    for (spec, group) in file.publisher.iter().zip(&mut story.publishers) {
+        over(source, spec, group, (&story.subscribers, &story.topics))?;
+    }
     context.sizes(file, &story)?;
     story.pressure = context.pressure(file)?;
     set_expect(source, &mut story, &file.expect)?;
@@ -226,6 +231,7 @@ fn finish(source: &Source<'_>, file: &file::File, story: Story) -> Checked<Story
         }
     }
     each_topic_once(source, file, &story)?;
+    over_those_who_stay(source, file, &story)?;
     if story.expect.isolation && !story.cpu.is_free() {
         return Err(source.bad_file("`isolation` is judged exactly, so [cpu] must be free"));
     }

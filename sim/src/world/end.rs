@@ -348,6 +348,12 @@ impl World<'_> {
         if sink.cut {
             return Ok(());
         }
+        // While something is still to happen, or its reading waits, an answer may come.
+        let broker = &self.shards[at(subscriber.shard)].broker;
+        let waits = sink.line.is_stalled(self.now) || broker.is_paused(sink.conn);
+        if drained && !waits && self.now < self.story.end {
+            self.jury.answers.end(number, self.names.subscriber(number))?;
+        }
         let next = self.next_of(subscriber.topic);
         self.jury.order.end(number, &held.books, (next, drained && still))
     }

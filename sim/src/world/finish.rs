@@ -69,6 +69,9 @@ impl World<'_> {
         let books = books.unwrap_or_default();
         self.rows[group].end(&books, (why.is_some(), lost));
         self.drop_transport(number);
+        if let Some(rider) = self.followers[at(follower)].rider {
+            self.end_source(rider)?;
+        }
         if let Some(why) = why {
             self.put(Fact::Closed(number, why))?;
         }
@@ -117,7 +120,10 @@ impl World<'_> {
     pub(super) fn end_source(&mut self, publisher: u32) -> Found {
         let source = &mut self.publishers[at(publisher)];
         let Some(link) = source.link.take() else { return Ok(()) };
-        self.shards[at(source.shard)].broker.gone(link.conn);
+        // One that publishes over a subscriber's connection leaves when that is gone.
+        if source.spec.over.is_none() {
+            self.shards[at(source.shard)].broker.gone(link.conn);
+        }
         self.put(Fact::SourceLeft(publisher))?;
         self.give_up_answers(publisher)
     }
