@@ -4,14 +4,16 @@
 mod expect;
 mod over;
 mod peers;
+mod possible;
 
 use super::bad::{BadInput, Source, unknown};
 use super::file::{self, At, Table};
 use super::{Cpu, Expect, Mesh, PublisherGroup, Shutdown, Slow, Story};
 use crate::amount::{Amount, Bytes, Count, Nanos, Text, Unit};
-use expect::{possible, set_expect};
+use expect::set_expect;
 use over::{over, over_those_who_stay};
 use peers::Context;
+use possible::possible;
 use sluicegate_core::{Limits, Pipe, Policy, limits};
 use std::collections::BTreeSet;
 
@@ -130,10 +132,10 @@ fn base(source: &Source<'_>, file: &file::File) -> Checked<Story> {
     let context = Context { source, duration, shards: story.shards(), topics: &named };
     story.slow = slow(&context, file)?;
     story.shutdowns = shutdowns(&context, file)?;
-    let subscribers = file.subscriber.iter().map(|group| context.subscriber(group));
-    story.subscribers = subscribers.collect::<Checked<_>>()?;
     let publishers = file.publisher.iter().map(|group| context.publisher(group));
     story.publishers = publishers.collect::<Checked<_>>()?;
+    let subscribers = file.subscriber.iter().map(|group| context.subscriber(group));
+    story.subscribers = subscribers.collect::<Checked<_>>()?;
     for (spec, group) in file.publisher.iter().zip(&mut story.publishers) {
         over(source, spec, group, (&story.subscribers, &story.topics))?;
     }

@@ -36,8 +36,7 @@ impl World<'_> {
         let presence = &spec.presence;
         let join = self.schedule(Peer::Follower(this), presence, &dice);
         let (present, came, is_over, rider) = (None, 0, false, None);
-        let follower =
-            Follower { group, topic, shard, name, dice, present, came, is_over, rider };
+        let follower = Follower { group, topic, shard, name, dice, present, came, is_over, rider };
         self.followers.push(follower);
         if join { self.join_at_start(Peer::Follower(this)) } else { Ok(()) }
     }
@@ -71,8 +70,8 @@ impl World<'_> {
             self.calendar.enter(at, Event::Tick(this));
         }
         let ridden = spec.over.as_ref().map(|over| self.follower_of(over, number));
-        let join = ridden.is_none()
-            && self.schedule(Peer::Source(this), &spec.presence, &source.dice);
+        let join =
+            ridden.is_none() && self.schedule(Peer::Source(this), &spec.presence, &source.dice);
         self.jury.source(this, spec.ack != Ack::None);
         self.publishers.push(source);
         if let Some(follower) = ridden {
