@@ -432,8 +432,15 @@ impl Broker {
             return Some(notice);
         }
         let index = self.peers.untold.pop_front(&mut self.peers.conns)?;
-        let records = core::mem::take(&mut self.peers.conns[index].shed);
-        Some(Notice::Shed { conn: self.peers.conn_id(index), records })
+        Some(self.take_shed(index))
+    }
+
+    /// What of a connection was shed and not told.
+    fn take_shed(&mut self, index: u32) -> Notice {
+        let conn = self.peers.conn_id(index);
+        let peer = &mut self.peers.conns[index];
+        let (records, (place, reason)) = (core::mem::take(&mut peer.shed), peer.shed_why);
+        Notice::Shed { conn, records, place, reason }
     }
 
     /// Adds or removes a reason to pause a connection, and tells the host when that changes it.

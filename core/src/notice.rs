@@ -68,12 +68,17 @@ pub enum Notice {
         /// Whose.
         conn: ConnId,
     },
-    /// Unacked publishes of this connection were shed since the last such notice.
+    /// Unacked publishes of this connection were shed at one place for one reason since the last
+    /// such notice.
     Shed {
         /// The publisher.
         conn: ConnId,
         /// How many records.
         records: u64,
+        /// Where.
+        place: Place,
+        /// Why.
+        reason: Reason,
     },
 }
 

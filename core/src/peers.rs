@@ -11,7 +11,7 @@ use crate::ring::{Ring, Slot};
 use crate::slab::{NONE, Slab};
 use crate::time::Instant;
 use crate::timer::Timed;
-use crate::verdict::{Policy, Refusal};
+use crate::verdict::{Place, Policy, Reason, Refusal};
 use crate::writer::Write;
 
 /// What kind of pipe an outlet is.
@@ -58,8 +58,9 @@ pub(crate) struct Conn {
     pub(crate) condemned: bool,
     /// Its live subscriptions, for their equal shares of checkpoint 6.
     pub(crate) subs: u32,
-    /// Records shed and not told yet.
+    /// Records shed and not told yet, and where and why they were.
     pub(crate) shed: u64,
+    pub(crate) shed_why: (Place, Reason),
     pub(crate) outlets: List<OfConn>,
     pub(crate) untold: Link,
 }
@@ -241,6 +242,7 @@ impl Conn {
             condemned: false,
             subs: 0,
             shed: 0,
+            shed_why: (Place::Admission, Reason::Busy),
             outlets: List::default(),
             untold: Link::default(),
         }

@@ -7,25 +7,25 @@ use crate::id::Ticket;
 #[repr(u8)]
 pub enum Place {
     /// Checkpoint 3: in-flight publish bytes.
-    Admission,
+    Admission = 0,
     /// Checkpoint 5: what waits for one subscription.
-    Backlog,
+    Backlog = 1,
     /// Checkpoint 6: what was handed to one outlet.
-    Egress,
+    Egress = 2,
     /// The shard's memory budget and its bands.
-    Memory,
+    Memory = 3,
     /// Checkpoint M: batches on their way between shards.
-    Mesh,
+    Mesh = 4,
     /// Checkpoint 4: queued publish jobs.
-    Schedule,
+    Schedule = 5,
     /// The table of names: tenants, topics, connections, subscriptions.
-    Table,
+    Table = 6,
     /// Checkpoint 7: what a client's application has not taken from one subscription.
-    Inbox,
+    Inbox = 7,
     /// Checkpoint 2: publishes queued for one worker of a client.
-    Queue,
+    Queue = 8,
     /// Checkpoint 1: publish bytes in flight of one client.
-    Window,
+    Window = 9,
 }
 
 impl Place {
@@ -42,6 +42,16 @@ impl Place {
         Self::Queue,
         Self::Window,
     ];
+
+    /// The number used between programs. It never changes, and is never used again.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The place with this number.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
 
     /// The name used in metrics, scenarios and reports.
     pub const fn name(self) -> &'static str {
@@ -65,49 +75,49 @@ impl Place {
 #[repr(u8)]
 pub enum Reason {
     /// The source has a parked publish already; it was told to pause.
-    Busy,
+    Busy = 0,
     /// In-flight bytes of the shard are used up.
-    BytesShard,
+    BytesShard = 1,
     /// In-flight bytes of the tenant are used up.
-    BytesTenant,
+    BytesTenant = 2,
     /// In-flight bytes of the connection are used up.
-    BytesConn,
+    BytesConn = 3,
     /// The connection ended, or is ending.
-    Closed,
+    Closed = 4,
     /// The wait for room ended without room.
-    Deadline,
+    Deadline = 5,
     /// The subscription was full and keeps what it has.
-    DropNew,
+    DropNew = 6,
     /// The subscription was full and gave up its oldest.
-    DropOld,
+    DropOld = 7,
     /// The id is stale.
-    Gone,
+    Gone = 8,
     /// The count of such things is at its limit.
-    Limit,
+    Limit = 9,
     /// The way to the other shard was full.
-    MeshFull,
+    MeshFull = 10,
     /// The policy is not allowed here.
-    NotAllowed,
+    NotAllowed = 11,
     /// Dearer than the whole budget: it can never fit.
-    Oversize,
+    Oversize = 12,
     /// The memory band `pressure`: more than half full.
-    Pressure,
+    Pressure = 13,
     /// The publish queue is full.
-    QueueFull,
+    QueueFull = 14,
     /// The topic's replay log no longer held it.
-    Retention,
+    Retention = 15,
     /// The memory band `saturated`.
-    Saturated,
+    Saturated = 16,
     /// The memory band `severe`: more than a sixteenth full.
-    Severe,
+    Severe = 17,
     /// The shard is shutting down.
-    Shutdown,
+    Shutdown = 18,
     /// At its limit for `slow_consumer_after_ms`, and its transport took no byte.
-    SlowConsumer,
+    SlowConsumer = 19,
     /// Waited too long in a queue that did not drain.
-    Stale,
+    Stale = 20,
     /// Pushed out for a tenant below its guarantee, by one above it.
-    TenantShare,
+    TenantShare = 21,
 }
 
 impl Reason {
@@ -136,6 +146,16 @@ impl Reason {
         Self::Stale,
         Self::TenantShare,
     ];
+
+    /// The number used between programs. It never changes, and is never used again.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The reason with this number.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
 
     /// The name used in metrics, scenarios and reports.
     pub const fn name(self) -> &'static str {
@@ -255,5 +275,20 @@ mod tests {
             let good = |c: char| c.is_ascii_lowercase() || c == '_';
             assert!(names.iter().all(|name| !name.is_empty() && name.chars().all(good)));
         }
+    }
+
+    /// Peers of other versions know these numbers: a new one is added behind all others.
+    #[test]
+    fn numbers_stay_what_they_are() {
+        let of = |name| Reason::ALL.into_iter().find(|reason| reason.name() == name).unwrap();
+        for (code, name) in
+            [(0, "busy"), (11, "not_allowed"), (14, "queue_full"), (21, "tenant_share")]
+        {
+            assert_eq!(of(name).code(), code);
+        }
+        assert_eq!((Place::Schedule.code(), Place::Table.code(), Place::Window.code()), (5, 6, 9));
+        assert!(Place::ALL.into_iter().all(|it| Place::from_code(it.code()) == Some(it)));
+        assert!(Reason::ALL.into_iter().all(|it| Reason::from_code(it.code()) == Some(it)));
+        assert_eq!((Place::from_code(10), Reason::from_code(22)), (None, None));
     }
 }

@@ -9,5 +9,6 @@ pub mod metrics;
 pub mod node;
 pub mod pool;
 pub mod psi;
+pub mod words;
 
 mod cgroup;

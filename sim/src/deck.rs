@@ -345,6 +345,9 @@ fn notice_words(notice: &sluicegate_core::Notice) -> [u64; 4] {
         Notice::Joined { sub, start } => [26, sub.to_bits(), start, 0],
         Notice::Pause { conn } => [27, conn.to_bits(), 0, 0],
         Notice::Resume { conn } => [28, conn.to_bits(), 0, 0],
-        Notice::Shed { conn, records } => [29, conn.to_bits(), records, 0],
+        Notice::Shed { conn, records, place, reason } => {
+            let why = u64::from(place.code()) << 8 | u64::from(reason.code());
+            [29, conn.to_bits(), records, why]
+        }
     }
 }

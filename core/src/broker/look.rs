@@ -7,7 +7,7 @@ use crate::ledger::{Books, SubBooks, Tally, TopicBooks};
 use crate::limits::Limits;
 use crate::memory::Held;
 use crate::mesh::Named;
-use crate::peers::{Stage, Unplaced};
+use crate::peers::{PAUSE_CONTROL, Stage, Unplaced};
 use crate::pressure::Factor;
 use crate::shed::Band;
 use crate::time::Instant;
@@ -127,6 +127,13 @@ impl Broker {
     /// commands per turn ask between two of them.
     pub fn is_paused(&self, conn: ConnId) -> bool {
         self.peers.conn(conn).is_ok_and(|conn| conn.paused != 0)
+    }
+
+    /// Whether a connection has so many answers waiting that none of its commands should be heard
+    /// before they are written. One that is only paused for a parked publish is heard: what it asks
+    /// for may make room.
+    pub fn is_crowded(&self, conn: ConnId) -> bool {
+        self.peers.conn(conn).is_ok_and(|conn| conn.paused & PAUSE_CONTROL != 0)
     }
 
     /// Connections and subscriptions held.

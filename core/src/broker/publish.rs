@@ -173,7 +173,7 @@ impl Broker {
         self.note_idle(job.topic);
         match (ack, self.peers.conn(conn).is_ok()) {
             (_, false) => {}
-            (Ack::None, true) => self.note_shed(conn.index, tally.records),
+            (Ack::None, true) => self.note_shed(conn.index, tally.records, why),
             (Ack::Now | Ack::Wait, true) => {
                 self.notices.push_back(Notice::Failed { conn, ticket, why });
             }
@@ -189,11 +189,22 @@ impl Broker {
         self.admission.give(permit, used);
     }
 
-    /// Records were discarded: the publisher is told in the next shed notice.
-    fn note_shed(&mut self, index: u32, records: u64) {
+    /// Records were discarded: the publisher is told in the next shed notice. What was discarded
+    /// elsewhere, or for another reason, is told before.
+    fn note_shed(&mut self, index: u32, records: u64, why: Refusal) {
+        if records == 0 {
+            return;
+        }
+        let why = (why.place, why.reason);
+        let peer = &mut self.peers.conns[index];
+        if peer.shed > 0 && peer.shed_why != why {
+            let notice = self.take_shed(index);
+            self.notices.push_back(notice);
+        }
         let peer = &mut self.peers.conns[index];
         peer.shed += records;
-        if records > 0 && !peer.untold_is_linked() {
+        peer.shed_why = why;
+        if !peer.untold_is_linked() {
             self.peers.untold.push_back(&mut self.peers.conns, index);
         }
     }
@@ -247,7 +258,7 @@ impl Broker {
             return Verdict::Refused(why);
         }
         self.ledger.shed(peer.tenant, why, tally);
-        self.note_shed(conn.index, tally.records);
+        self.note_shed(conn.index, tally.records, why);
         Verdict::Shed(why)
     }
 
@@ -305,7 +316,7 @@ impl Broker {
         self.ledger.unparked(tenant, job.tally);
         if job.ack == Ack::None && !closing {
             self.ledger.shed(tenant, why, job.tally);
-            self.note_shed(source, job.tally.records);
+            self.note_shed(source, job.tally.records, why);
         } else {
             self.ledger.refused(tenant, why, job.tally);
         }

@@ -352,7 +352,7 @@ fn without_room_a_publish_is_shed_refused_or_parked_by_its_mode() {
             Notice::Pause { conn: d },
             Notice::Resume { conn: d },
             Notice::Committed { conn: d, ticket, first: 2 },
-            Notice::Shed { conn: b, records: 1 },
+            Notice::Shed { conn: b, records: 1, place: full.place, reason: full.reason },
         ]
     );
 }

@@ -6,6 +6,7 @@ use crate::id::OutletId;
 use crate::memory::Memory;
 use crate::notice::Notice;
 use crate::peers::{Outlet, Peers, Pipe, RUN, SLOT};
+use crate::slab::NONE;
 use crate::verdict::{Place, Reason, Refusal};
 use crate::writer::State;
 use bytes::Bytes;
@@ -27,12 +28,19 @@ pub struct Frames<'a> {
     line: u32,
     /// Of the frame handed out last.
     sequence: u64,
+    message: u32,
 }
 
 impl Frames<'_> {
     /// Sequence number of the first record of the frame that came last; zero of a control frame.
     pub const fn sequence(&self) -> u64 {
         self.sequence
+    }
+
+    /// A handle on the frame that came last, whole, for hosts that keep it past the turn. None
+    /// before the first.
+    pub fn handle(&self) -> Option<Bytes> {
+        (self.message != NONE).then(|| self.memory.get(self.message).frame.clone())
     }
 }
 
@@ -47,7 +55,7 @@ impl<'a> Iterator for Frames<'a> {
             let out = if self.first == 0 { outlet.write.out(Lane::First) } else { 0 };
             let message = outlet.write.first_at(self.first)?;
             self.first += 1;
-            self.sequence = 0;
+            (self.sequence, self.message) = (0, message);
             return Some(tail(&self.memory.get(message).frame, out));
         }
         while self.line < outlet.ring.taken() {
@@ -55,7 +63,7 @@ impl<'a> Iterator for Frames<'a> {
             self.line += 1;
             if !slot.is_tombstone() {
                 let held = self.memory.get(slot.message);
-                self.sequence = held.first;
+                (self.sequence, self.message) = (held.first, slot.message);
                 return Some(tail(&held.frame, rest));
             }
         }
@@ -211,7 +219,15 @@ impl Broker {
     pub fn frames(&self, offer: Offer) -> Frames<'_> {
         let outlet = self.peers.outlet(offer.outlet).ok();
         let firsts = outlet.map_or(0, |outlet| outlet.write.offered.firsts);
-        Frames { memory: &self.memory, outlet, firsts, first: 0, line: 0, sequence: 0 }
+        Frames {
+            memory: &self.memory,
+            outlet,
+            firsts,
+            first: 0,
+            line: 0,
+            sequence: 0,
+            message: NONE,
+        }
     }
 
     /// The transport takes bytes again. A stale outlet is ignored. Cost: O(1).
@@ -276,7 +292,7 @@ impl Broker {
         match lane {
             Lane::First => outlet.write.push_first(message),
             Lane::InLine => {
-                outlet.ring.push(crate::ring::Slot { message, sub: crate::slab::NONE });
+                outlet.ring.push(crate::ring::Slot { message, sub: NONE });
                 self.memory.charge(SLOT);
             }
         }

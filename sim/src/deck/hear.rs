@@ -283,7 +283,7 @@ impl Deck {
             }
             Notice::Pause { conn } => return self.pause(at, conn, true),
             Notice::Resume { conn } => return self.pause(at, conn, false),
-            Notice::Shed { conn, records } => {
+            Notice::Shed { conn, records, .. } => {
                 let publisher = shard.conns.get(&conn).map_or(0, |conn| conn.number);
                 shard.conservation.hear(&Fact::ShedTold(publisher, records));
             }

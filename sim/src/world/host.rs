@@ -311,7 +311,7 @@ impl World<'_> {
                 self.read_questions(shard);
                 self.pause((shard, conn), false)
             }
-            Notice::Shed { conn, records } => match self.source_of(shard, conn) {
+            Notice::Shed { conn, records, .. } => match self.source_of(shard, conn) {
                 Some(publisher) => self.put(Fact::ShedTold(publisher, records)),
                 None => Ok(()),
             },

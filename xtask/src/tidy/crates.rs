@@ -16,7 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sluicegate-client", &[CORE, WIRE]),
     ("sluicegate-sim", &[CORE, WIRE]),
     ("sluicegate-ws", &[HOST, CORE, WIRE]),
-    ("sluicegate-quic", &[HOST, CORE, WIRE]),
+    ("sluicegate-quic", &[HOST, CORE, WIRE, "sluicegate-client"]),
     (
         "sluicegate-bench",
         &[

@@ -193,7 +193,8 @@ fn an_unacked_publish_that_is_parked_at_a_shutdown_is_shed_and_told_so() {
     let failed = bench.notices.iter().any(|notice| matches!(notice, Notice::Failed { .. }));
     assert!(!failed, "nobody waits for an answer");
     for conn in [a, b] {
-        assert!(bench.notices.contains(&Notice::Shed { conn, records: 1 }));
+        let (place, reason) = (Place::Admission, Reason::Shutdown);
+        assert!(bench.notices.contains(&Notice::Shed { conn, records: 1, place, reason }));
     }
     let shed = bench.broker.ledger().shed.get(Place::Admission, Reason::Shutdown);
     assert_eq!(shed.records, 2);
@@ -375,4 +376,21 @@ fn a_fan_out_that_is_cut_short_passes_over_who_is_not_in_its_audience() {
     let expected = [first, own, second, late]
         .map(|(_, sub)| bench.broker.sub_books(sub).unwrap().expected.records);
     assert_eq!(expected, [1, 0, 1, 0], "but for the sender and who joined later");
+}
+
+#[test]
+fn a_publisher_is_told_where_and_why_its_records_were_shed() {
+    let limits = Limits { pub_queue_total: 2, pub_queue_depth: 1, ..Limits::default() };
+    let mut bench = Bench::new(limits);
+    let (conn, _) = bench.peer(Pipe::Shared);
+    let topic = bench.topic("t");
+    for size in [10, 10, 10, 100 << 20, 10, 10] {
+        let _ = bench.publish(conn, topic, size);
+    }
+    bench.write(|_| ALL);
+    let shed = |records, place, reason| Notice::Shed { conn, records, place, reason };
+    let full = (Place::Schedule, Reason::QueueFull);
+    let large = (Place::Admission, Reason::Oversize);
+    let expected = [shed(1, full.0, full.1), shed(1, large.0, large.1), shed(2, full.0, full.1)];
+    assert_eq!(bench.notices, expected, "in the order in which it happened");
 }

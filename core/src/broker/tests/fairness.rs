@@ -68,7 +68,9 @@ fn what_is_pushed_out_is_told_or_waits_first_in_line() {
     bench.notices.clear();
     assert_eq!(count(&mut bench, who[0], 1), 1);
     bench.write(|_| 0);
-    assert_eq!(bench.notices, [Notice::Shed { conn, records: 1 }], "the unacked one was evicted");
+    let (place, reason) = (Place::Schedule, Reason::TenantShare);
+    let told = Notice::Shed { conn, records: 1, place, reason };
+    assert_eq!(bench.notices, [told], "the unacked one was evicted");
 }
 
 #[test]

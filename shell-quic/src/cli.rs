@@ -1,0 +1,81 @@
+//! The command line.
+
+mod serve;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use serde_json::json;
+use sluicegate_quic::config::{Config, Flags};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// What is asked for.
+#[derive(Debug, Parser)]
+#[command(
+    name = "sluicegate-quic",
+    version,
+    about = "A QUIC publish/subscribe broker that stays honest under overload"
+)]
+struct Cli {
+    /// Print lines, log and errors as JSON, one object per line
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serves until it is stopped (Ctrl-C or SIGTERM); SIGHUP reads the certificate again
+    Serve(Flags),
+    /// Prints the configuration in force as a file
+    Config(Flags),
+}
+
+pub(crate) fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let json = cli.json;
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let text = format!("{error:#}");
+            if json {
+                eprintln!("{}", json!({ "event": "error", "message": text }));
+            } else {
+                eprintln!("sluicegate-quic: {text}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<()> {
+    log(cli.json);
+    match cli.command {
+        Command::Serve(flags) => serve::run(Config::load(&flags, variables())?, cli.json),
+        Command::Config(flags) => {
+            let config = Config::load(&flags, variables())?;
+            Ok(io::stdout().write_all(config.print().as_bytes())?)
+        }
+    }
+}
+
+/// The environment, as far as it is text.
+fn variables() -> impl Iterator<Item = (String, String)> {
+    let text = |(name, value): (OsString, OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    std::env::vars_os().filter_map(text)
+}
+
+/// What happens later is told on the error stream.
+fn log(json: bool) {
+    let log = tracing_subscriber::fmt().with_writer(io::stderr).with_target(false);
+    let log = log.with_max_level(tracing::Level::INFO);
+    if json {
+        log.json().init();
+    } else {
+        log.with_ansi(false).init();
+    }
+}

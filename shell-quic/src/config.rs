@@ -1,0 +1,372 @@
+//! What the server is told: flags, the environment, and a file in TOML.
+//!
+//! ```toml
+//! [server]
+//! bind = "0.0.0.0"
+//!
+//! [tls]
+//! cert = "fullchain.pem"
+//! key = "key.pem"
+//!
+//! [[tenant]]
+//! name = "shop"
+//! [[tenant.token]]
+//! sha256 = "…"                 # printf %s TOKEN | sha256sum
+//! publish = ["orders.*"]
+//! subscribe = ["*"]
+//!
+//! [limits]                     # any key of the core's table
+//! lossless = 1
+//! ```
+
+mod keys;
+
+use crate::access::Tenant;
+use crate::identity::Files;
+use crate::settings::Settings;
+use anyhow::{Context, Result, bail, ensure};
+use keys::{NUMBERS, Number, TEXTS, Text};
+use serde::Deserialize;
+use sluicegate_core::limits::KEYS;
+use sluicegate_core::{LimitError, Limits};
+use sluicegate_host::{budget, words};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+/// Variables of the environment begin with it.
+pub const PREFIX: &str = "SLUICEGATE_QUIC_";
+
+/// The most tenants of one server.
+const MAX_TENANTS: usize = 9_000;
+
+/// Everything the server needs to know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Address to listen on.
+    pub bind: IpAddr,
+    /// UDP port; 0 takes any free one.
+    pub port: u16,
+    /// Address of the admin pages.
+    pub admin_bind: IpAddr,
+    /// TCP port of the admin pages; 0 takes any free one.
+    pub admin_port: u16,
+    /// Where keys and the development certificate are kept.
+    pub state_dir: PathBuf,
+    /// The certificate; without one, one for development is made.
+    pub tls: Option<Files>,
+    /// Bounds and times of the protocol.
+    pub settings: Settings,
+    /// The core's numbers; they have passed their check.
+    pub limits: Limits,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            bind: Ipv4Addr::LOCALHOST.into(),
+            port: 4433,
+            admin_bind: Ipv4Addr::LOCALHOST.into(),
+            admin_port: 9433,
+            state_dir: state_dir(),
+            tls: None,
+            settings: Settings::default(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Where programs of a user keep what must survive (XDG base directories).
+fn state_dir() -> PathBuf {
+    let home = || std::env::home_dir().map(|home| home.join(".local/state"));
+    let base = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).or_else(home);
+    base.unwrap_or_else(|| PathBuf::from(".")).join("sluicegate-quic")
+}
+
+/// What flags say, besides the file.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Flags {
+    /// Address to listen on [default: 127.0.0.1]
+    #[arg(long, value_name = "IP")]
+    pub bind: Option<IpAddr>,
+    /// UDP port to listen on; 0 takes any free one and says which [default: 4433]
+    #[arg(long, value_name = "NUMBER")]
+    pub port: Option<u16>,
+    /// Server, tenants, certificate and limits as TOML; without it there is one open tenant
+    /// `default`, on loopback only
+    #[arg(long, value_name = "FILE", env = "SLUICEGATE_QUIC_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Any key below server or limits, as `config print` lists them; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    tenant: Vec<Tenant>,
+    tls: Option<Files>,
+    #[serde(default)]
+    server: BTreeMap<String, toml::Value>,
+    #[serde(default)]
+    limits: BTreeMap<String, toml::Value>,
+}
+
+/// What is known so far, from the file to the flags.
+#[derive(Debug, Default)]
+struct Draft {
+    config: Config,
+    /// Keys that somebody has said.
+    given: BTreeSet<String>,
+}
+
+impl Config {
+    /// Reads the flags, the environment, and the file that one of them names.
+    ///
+    /// # Errors
+    /// Name the place, the key, the value and what to do.
+    pub fn load(
+        flags: &Flags,
+        environment: impl Iterator<Item = (String, String)>,
+    ) -> Result<Self> {
+        let mut draft = Draft::default();
+        if let Some(path) = &flags.config {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("--config {}: cannot be read", path.display()))?;
+            draft.read(path, &text)?;
+        }
+        draft.hear(environment)?;
+        draft.obey(flags)?;
+        draft.finish()
+    }
+
+    /// The configuration as a file; the hashes of tokens are left out.
+    pub fn print(&self) -> String {
+        let mut out = String::from("[server]\n");
+        for Text { name, help, get, .. } in TEXTS {
+            let value = toml::Value::String(get(self));
+            let _ = writeln!(out, "# {help}\n{name} = {value}");
+        }
+        for Number { name, unit, help, get, .. } in NUMBERS {
+            let _ = writeln!(out, "# {help} ({unit})\n{name} = {}", get(self));
+        }
+        if let Some(Files { cert, key }) = &self.tls {
+            let quoted = |path: &Path| toml::Value::String(path.to_string_lossy().into_owned());
+            let _ = writeln!(out, "\n[tls]\ncert = {}\nkey = {}", quoted(cert), quoted(key));
+        }
+        for Tenant { name, weight, token } in &self.settings.tenants {
+            let name = toml::Value::String(name.clone());
+            let _ = writeln!(out, "\n[[tenant]]\nname = {name}\nweight = {weight}");
+            let _ = writeln!(out, "# {} tokens are left out", token.len());
+        }
+        out += "\n[limits]\n";
+        for key in KEYS {
+            let value = self.limits.get(key.name).expect("the table lists what there is");
+            let _ = writeln!(out, "# {} ({})\n{} = {value}", key.help, key.unit, key.name);
+        }
+        out
+    }
+}
+
+impl Draft {
+    fn read(&mut self, path: &Path, text: &str) -> Result<()> {
+        let name = path.display();
+        let file: File = toml::from_str(text).map_err(|error| {
+            let start = error.span().map_or(0, |span| span.start);
+            let line = 1 + text.get(..start).unwrap_or(text).matches('\n').count();
+            anyhow::anyhow!("{name}:{line}: {}", error.message().trim_end())
+        })?;
+        self.config.tls = file.tls;
+        if !file.tenant.is_empty() {
+            self.config.settings.tenants = file.tenant;
+        }
+        for (section, keys) in [("server", file.server), ("limits", file.limits)] {
+            for (key, value) in keys {
+                let value = match &value {
+                    toml::Value::String(text) => text.clone(),
+                    other => other.to_string(),
+                };
+                let belongs = if is_server(&key) { "server" } else { "limits" };
+                ensure!(
+                    belongs == section || !is_known(&key),
+                    "{name}: [{section}]: `{key}` belongs below [{belongs}]"
+                );
+                self.put(&key, &value).with_context(|| format!("{name}: [{section}]"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every variable of ours must be a key.
+    fn hear(&mut self, environment: impl Iterator<Item = (String, String)>) -> Result<()> {
+        for (name, value) in environment {
+            let key = name.strip_prefix(PREFIX).filter(|key| *key != "CONFIG");
+            let Some(key) = key else { continue };
+            self.put(&key.to_lowercase(), &value).with_context(|| name.clone())?;
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self, flags: &Flags) -> Result<()> {
+        for pair in &flags.set {
+            let Some((key, value)) = pair.split_once('=') else {
+                bail!("--set {pair}: write KEY=VALUE, such as --set lossless=1");
+            };
+            self.put(key.trim(), value.trim()).with_context(|| format!("--set {pair}"))?;
+        }
+        self.config.bind = flags.bind.unwrap_or(self.config.bind);
+        self.config.port = flags.port.unwrap_or(self.config.port);
+        Ok(())
+    }
+
+    fn put(&mut self, key: &str, value: &str) -> Result<()> {
+        self.given.insert(key.to_owned());
+        if let Some(text) = TEXTS.iter().find(|text| text.name == key) {
+            return (text.set)(&mut self.config, value)
+                .with_context(|| format!("`{key}` is `{value}`"));
+        }
+        if !is_known(key) {
+            let all = TEXTS.iter().map(|text| text.name);
+            let all = all.chain(NUMBERS.iter().map(|number| number.name));
+            let all = all.chain(KEYS.iter().map(|key| key.name));
+            let nearest = words::nearest(key, all).expect("there are keys");
+            bail!("`{key}` is not known; did you mean `{nearest}`?");
+        }
+        let number = NUMBERS.iter().find(|number| number.name == key);
+        let limit = KEYS.iter().find(|known| known.name == key);
+        let range = number.map(|number| (number.unit, number.min, number.max));
+        let (unit, min, max) =
+            range.or_else(|| limit.map(|key| (key.unit, key.min, key.max))).expect("it is known");
+        let parsed = value.trim().replace('_', "").parse().ok();
+        let Some(parsed) = parsed.filter(|value| (min..=max).contains(value)) else {
+            bail!(
+                "`{key}` is {value}, but must be a whole number between {min} and {max} ({unit})"
+            );
+        };
+        match number {
+            Some(number) => (number.set)(&mut self.config, parsed),
+            None => self.config.limits.set(key, parsed).map_err(bad_limit)?,
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Config> {
+        let given = |key: &str| self.given.contains(key);
+        if !given("memory_budget")
+            && let Some(budget) = budget::memory_budget()
+        {
+            let key = KEYS.iter().find(|key| key.name == "memory_budget").expect("it is there");
+            self.config.limits.memory_budget = budget.clamp(key.min, key.max);
+        }
+        let config = self.config;
+        config.limits.check().map_err(bad_limit).context("[limits]: do not fit together")?;
+        check_tenants(&config.settings.tenants)?;
+        let is_local = config.bind.is_loopback();
+        let bind = config.bind;
+        ensure!(
+            is_local || config.tls.is_some(),
+            "bind = {bind}: only loopback is served with the development certificate; name one \
+             below [tls] with `cert` and `key`"
+        );
+        let open = config.settings.tenants.iter().find(|tenant| tenant.token.is_empty());
+        if let Some(Tenant { name, .. }) = open.filter(|_| !is_local) {
+            bail!(
+                "bind = {bind}: the tenant `{name}` is open to everybody, which is allowed on \
+                 loopback only; give it a [[tenant.token]] with `sha256`, `publish`, `subscribe`"
+            );
+        }
+        Ok(config)
+    }
+}
+
+fn is_server(key: &str) -> bool {
+    TEXTS.iter().any(|text| text.name == key) || NUMBERS.iter().any(|number| number.name == key)
+}
+
+fn is_known(key: &str) -> bool {
+    is_server(key) || KEYS.iter().any(|known| known.name == key)
+}
+
+fn bad_limit(error: LimitError<'_>) -> anyhow::Error {
+    anyhow::anyhow!("{error}")
+}
+
+fn check_tenants(tenants: &[Tenant]) -> Result<()> {
+    let all = tenants.len();
+    ensure!(all <= MAX_TENANTS, "{all} tenants, but at most {MAX_TENANTS} are served");
+    let mut names = BTreeSet::new();
+    for Tenant { name, weight, .. } in tenants {
+        ensure!((1..=200).contains(&name.len()), "[[tenant]] `{name}`: a name has 1 to 200 bytes");
+        ensure!(names.insert(name), "[[tenant]] `{name}`: is there twice");
+        ensure!(
+            (1..=1000).contains(weight),
+            "[[tenant]] `{name}`: `weight` is {weight}, but must be between 1 and 1000"
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Config> {
+        let mut draft = Draft::default();
+        draft.read(Path::new("quic.toml"), text)?;
+        draft.finish()
+    }
+
+    fn said(pairs: &[(&str, &str)]) -> Result<Config> {
+        let owned = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Config::load(&Flags::default(), owned)
+    }
+
+    #[test]
+    fn without_a_word_it_serves_an_open_tenant_on_loopback() {
+        let config = said(&[]).unwrap();
+        assert_eq!((config.bind, config.port), (Ipv4Addr::LOCALHOST.into(), 4433));
+        assert_eq!(config.settings.tenants, [Tenant::open("default")]);
+    }
+
+    #[test]
+    fn the_environment_and_the_file_share_the_keys() {
+        let config = said(&[("SLUICEGATE_QUIC_LOSSLESS", "1"), ("OTHER", "x")]).unwrap();
+        assert_eq!(config.limits.lossless, 1);
+        let config = read("[limits]\nlossless = 1\n[server]\nmax_conn_topics = 7\nbind = \"::1\"");
+        let config = config.unwrap();
+        assert_eq!((config.limits.lossless, config.settings.max_topics), (1, 7));
+        assert_eq!(config.bind, "::1".parse::<IpAddr>().unwrap());
+    }
+
+    #[test]
+    fn what_is_wrong_names_the_place_the_value_and_the_way_out() {
+        let error = |text| format!("{:#}", read(text).unwrap_err());
+        for (text, expected) in [
+            ("[limits]\nlossles = 1", "`lossles` is not known; did you mean `lossless`?"),
+            ("[server]\nlossless = 1", "`lossless` belongs below [limits]"),
+            ("[limits]\nlossless = 2", "`lossless` is 2, but must be a whole number between 0"),
+            ("[server]\nport = \"x\"", "`port` is x, but must be a whole number between 0 and"),
+            ("[server]\nbind = \"0.0.0.0\"", "name one below [tls]"),
+            ("[[tenant]]\nname = \"\"", "a name has 1 to 200 bytes"),
+            (
+                "[[tenant]]\nname = \"a\"\n[[tenant.token]]\nsha256 = \"00\"",
+                "quic.toml:4: a SHA-256",
+            ),
+            ("[server]\nbind = \"here\"", "write an IP address"),
+        ] {
+            let error = error(text);
+            assert!(error.contains(expected), "{error}");
+        }
+        let tls = "[server]\nbind = \"0.0.0.0\"\n[tls]\ncert = \"a\"\nkey = \"b\"";
+        assert!(error(tls).contains("give it a [[tenant.token]]"));
+    }
+
+    #[test]
+    fn what_is_printed_can_be_read() {
+        let config = said(&[("SLUICEGATE_QUIC_MAX_CONN_TOPICS", "9")]).unwrap();
+        let again = read(&config.print()).unwrap();
+        assert_eq!((again.settings, again.limits), (config.settings, config.limits));
+    }
+}

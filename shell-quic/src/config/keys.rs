@@ -1,0 +1,139 @@
+//! The numbers and texts of `[server]`: one table for the file, the environment and the flags.
+
+use super::Config;
+use anyhow::{Context, Result};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// A key that takes text.
+pub(super) struct Text {
+    pub(super) name: &'static str,
+    pub(super) help: &'static str,
+    pub(super) get: fn(&Config) -> String,
+    pub(super) set: fn(&mut Config, &str) -> Result<()>,
+}
+
+/// A key that takes a whole number.
+pub(super) struct Number {
+    pub(super) name: &'static str,
+    pub(super) unit: &'static str,
+    pub(super) min: u64,
+    pub(super) max: u64,
+    pub(super) help: &'static str,
+    pub(super) get: fn(&Config) -> u64,
+    pub(super) set: fn(&mut Config, u64),
+}
+
+fn ip(text: &str) -> Result<IpAddr> {
+    text.parse().context("write an IP address, such as 127.0.0.1 or 0.0.0.0")
+}
+
+/// Casts a number that its range has bounded.
+fn small<T: TryFrom<u64>>(value: u64) -> T {
+    T::try_from(value).ok().expect("the range of the key is within the type's")
+}
+
+pub(super) const TEXTS: &[Text] = &[
+    Text {
+        name: "bind",
+        help: "address to listen on",
+        get: |config| config.bind.to_string(),
+        set: |config, text| Ok(config.bind = ip(text)?),
+    },
+    Text {
+        name: "admin_bind",
+        help: "address of the admin pages: /metrics, /health, /ready, /ledger",
+        get: |config| config.admin_bind.to_string(),
+        set: |config, text| Ok(config.admin_bind = ip(text)?),
+    },
+    Text {
+        name: "state_dir",
+        help: "folder for keys that a restart must find again, and the development certificate",
+        get: |config| config.state_dir.to_string_lossy().into_owned(),
+        set: |config, text| Ok(config.state_dir = text.into()),
+    },
+];
+
+pub(super) const NUMBERS: &[Number] = &[
+    Number {
+        name: "port",
+        unit: "a UDP port",
+        min: 0,
+        max: 65_535,
+        help: "port to listen on; 0 takes any free one",
+        get: |config| config.port.into(),
+        set: |config, value| config.port = small(value),
+    },
+    Number {
+        name: "admin_port",
+        unit: "a TCP port",
+        min: 0,
+        max: 65_535,
+        help: "port of the admin pages; 0 takes any free one",
+        get: |config| config.admin_port.into(),
+        set: |config, value| config.admin_port = small(value),
+    },
+    Number {
+        name: "max_conn_subscriptions",
+        unit: "subscriptions",
+        min: 1,
+        max: 65_536,
+        help: "subscriptions of one connection",
+        get: |config| config.settings.max_subscriptions,
+        set: |config, value| config.settings.max_subscriptions = value,
+    },
+    Number {
+        name: "max_conn_topics",
+        unit: "topics",
+        min: 1,
+        max: 65_536,
+        help: "topics that one connection may have bound",
+        get: |config| config.settings.max_topics,
+        set: |config, value| config.settings.max_topics = value,
+    },
+    Number {
+        name: "max_publish_streams",
+        unit: "streams",
+        min: 1,
+        max: 64,
+        help: "streams on which one connection may publish",
+        get: |config| config.settings.max_publish_streams,
+        set: |config, value| config.settings.max_publish_streams = value,
+    },
+    Number {
+        name: "max_handshakes",
+        unit: "connections",
+        min: 1,
+        max: 65_536,
+        help: "connections that have not said who they are",
+        get: |config| config.settings.max_handshakes,
+        set: |config, value| config.settings.max_handshakes = value,
+    },
+    Number {
+        name: "max_handshakes_per_address",
+        unit: "connections",
+        min: 1,
+        max: 65_536,
+        help: "connections from one address that have not said who they are",
+        get: |config| config.settings.max_strangers,
+        set: |config, value| config.settings.max_strangers = value,
+    },
+    Number {
+        name: "hello_timeout_ms",
+        unit: "milliseconds",
+        min: 100,
+        max: 600_000,
+        help: "for a handshake and the first frame",
+        get: |config| small(config.settings.hello_timeout.as_millis() as u64),
+        set: |config, value| config.settings.hello_timeout = Duration::from_millis(value),
+    },
+    Number {
+        name: "idle_timeout_ms",
+        unit: "milliseconds",
+        min: 1_000,
+        max: 600_000,
+        help: "silence after which a connection is over",
+        get: |config| config.settings.idle_timeout_ms,
+        set: |config, value| config.settings.idle_timeout_ms = value,
+    },
+];

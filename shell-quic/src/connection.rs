@@ -1,0 +1,306 @@
+//! One connection: who it is, what it asks for, what it publishes.
+
+use crate::access;
+use crate::fault::Wrong;
+use crate::shard::{Newcomer, Shard, Taken, Wanted};
+use bytes::Bytes;
+use quinn::{Connection, Incoming, RecvStream, SendStream, VarInt};
+use sluicegate_core::{ConnId, Place, Reason, Refusal, Retry};
+use sluicegate_wire::quic::{self, Assembler, Code, Frame};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+/// The longest frame of a connection that has not said who it is.
+const STRANGERS_FRAME: u64 = 64 << 10;
+
+/// Bytes that one read takes from a stream.
+const READ: usize = 64 << 10;
+
+/// Serves one connection until it is over. `known` is told when the handshake and the hello are
+/// done, or have failed.
+pub(crate) async fn serve(shard: Arc<Shard>, incoming: Incoming, known: impl FnOnce() + Send) {
+    let deadline = Instant::now() + shard.settings().hello_timeout;
+    let Ok(Ok(link)) = timeout_at(deadline, incoming).await else {
+        // The handshake failed, or took too long: there is nobody to tell.
+        return known();
+    };
+    let met = timeout_at(deadline, meet(&shard, &link)).await;
+    known();
+    match met.unwrap_or(Err(Met::Wrong(Wrong::TimedOut))) {
+        Ok((conn, control)) => {
+            let result = go_on(&shard, &link, conn, control).await;
+            shard.lock().leave(conn);
+            shard.bell().ring();
+            if let Err(wrong) = result {
+                close(&link, wrong.code(), &wrong.to_string());
+            }
+        }
+        Err(Met::Wrong(wrong)) => close(&link, wrong.code(), &wrong.to_string()),
+        Err(Met::NoRoom(why)) => {
+            let text = format!("no room: {}, {}", why.place.name(), why.reason.name());
+            close(&link, Code::Busy, &text);
+        }
+    }
+}
+
+/// Why a newcomer is not let in.
+enum Met {
+    NoRoom(Refusal),
+    Wrong(Wrong),
+}
+
+impl<T: Into<Wrong>> From<T> for Met {
+    fn from(wrong: T) -> Self {
+        Self::Wrong(wrong.into())
+    }
+}
+
+fn close(link: &Connection, code: Code, text: &str) {
+    let mut end = text.len().min(quic::MAX_TEXT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    link.close(VarInt::from_u32(code.number().into()), text[..end].as_bytes());
+}
+
+/// A control stream in the making, and later.
+struct Control {
+    stream: RecvStream,
+    assembler: Assembler,
+    /// Read and not used.
+    rest: Bytes,
+}
+
+impl Control {
+    /// The next frame, or none when the peer has finished the stream or is gone.
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, Wrong> {
+        loop {
+            let mut bytes = &self.rest[..];
+            let frame = self.assembler.take(&mut bytes)?;
+            let used = self.rest.len() - bytes.len();
+            let _ = self.rest.split_to(used);
+            if frame.is_some() {
+                return Ok(frame);
+            }
+            match self.stream.read_chunk(READ, true).await {
+                Ok(Some(chunk)) => self.rest = chunk.bytes,
+                Ok(None) | Err(_) => return Ok(None),
+            }
+        }
+    }
+}
+
+/// Hears the hello and lets the peer in.
+async fn meet(shard: &Arc<Shard>, link: &Connection) -> Result<(ConnId, Control), Met> {
+    let gone = || Wrong::Unexpected("the connection ended before its hello");
+    let (send, stream) = link.accept_bi().await.map_err(|_| gone())?;
+    let mut control =
+        Control { stream, assembler: Assembler::new(STRANGERS_FRAME), rest: Bytes::new() };
+    let frame = control.next().await?.ok_or_else(gone)?;
+    let hello = quic::decode(&frame).map_err(Wrong::from)?;
+    let Some(Frame::Hello { oldest, newest, tenant, token, .. }) = hello else {
+        return Err(Wrong::Unexpected("the first frame is not a hello").into());
+    };
+    if !(oldest..=newest).contains(&quic::VERSION) {
+        return Err(Wrong::Version { speaks: (oldest, newest) }.into());
+    }
+    let access = access::check(&shard.settings().tenants, tenant, token);
+    let access = access.ok_or(Wrong::Unauthenticated)?;
+    let newcomer = Newcomer { link: link.clone(), control: send, access, version: quic::VERSION };
+    let conn = shard.lock().open(newcomer).map_err(Met::NoRoom)?;
+    shard.bell().ring();
+    Ok((conn, control))
+}
+
+/// Serves a peer until it is gone, or wrong.
+async fn go_on(
+    shard: &Arc<Shard>,
+    link: &Connection,
+    conn: ConnId,
+    control: Control,
+) -> Result<(), Wrong> {
+    let settings = shard.settings();
+    let streams = settings.max_publish_streams.try_into().unwrap_or(u32::MAX);
+    link.set_max_concurrent_uni_streams(VarInt::from_u32(streams));
+    let asked = pin!(hear(shard, link, conn, control));
+    let published = pin!(accept(shard, link, conn));
+    tokio::select! {
+        biased;
+        result = asked => result,
+        result = published => result,
+    }
+}
+
+/// Hears what the peer asks for.
+async fn hear(
+    shard: &Arc<Shard>,
+    link: &Connection,
+    conn: ConnId,
+    mut control: Control,
+) -> Result<(), Wrong> {
+    while let Some(frame) = control.next().await? {
+        let Some(frame) = quic::decode(&frame)? else { continue };
+        match frame {
+            Frame::Bind { request, publish, subscribe, topic } => {
+                shard.lock().bind(conn, request, (publish, subscribe, topic));
+            }
+            Frame::Subscribe { request, topic, policy, batches, bytes, start } => {
+                let wanted = Wanted { request, topic, policy, batches, bytes, start };
+                subscribe(shard, link, conn, wanted).await;
+            }
+            Frame::Unsubscribe { subscription } => shard.lock().unsubscribe(conn, subscription),
+            Frame::Ping { token } => shard.lock().pong(conn, token),
+            Frame::Pong { .. } => {}
+            _ => return Err(Wrong::Unexpected("a frame that no client sends on this stream")),
+        }
+        shard.bell().ring();
+        // Who asks faster than the answers are taken is not heard until they are.
+        wait_while_crowded(shard, conn).await;
+    }
+    Ok(())
+}
+
+async fn wait_while_crowded(shard: &Shard, conn: ConnId) {
+    loop {
+        let mut turned = pin!(shard.turned().notified());
+        turned.as_mut().enable();
+        if !shard.look(|broker| broker.is_crowded(conn)) {
+            return;
+        }
+        turned.await;
+    }
+}
+
+async fn subscribe(shard: &Arc<Shard>, link: &Connection, conn: ConnId, wanted: Wanted) {
+    // One look: a client that wants a subscription has granted its stream before.
+    let stream: Option<SendStream> = {
+        let mut open = pin!(link.open_uni());
+        poll_fn(|context| match open.as_mut().poll(context) {
+            Poll::Ready(Ok(stream)) => Poll::Ready(Some(stream)),
+            Poll::Ready(Err(_)) | Poll::Pending => Poll::Ready(None),
+        })
+        .await
+    };
+    let Some(stream) = stream else {
+        let why = Refusal { place: Place::Table, reason: Reason::Limit, retry: Retry::After(100) };
+        return shard.lock().refuse(conn, wanted.request, why);
+    };
+    let stopped = stream.stopped();
+    let Some(outlet) = shard.lock().subscribe(conn, stream, wanted) else { return };
+    let shard = Arc::clone(shard);
+    tokio::spawn(async move {
+        // Stopped by the peer, or finished and acknowledged: then there is nothing to do.
+        if let Ok(Some(_)) = stopped.await {
+            shard.lock().stopped(outlet);
+            shard.bell().ring();
+        }
+    });
+}
+
+/// Takes the streams on which the peer publishes; their end is no news, a fault on one is the end.
+async fn accept(shard: &Arc<Shard>, link: &Connection, conn: ConnId) -> Result<(), Wrong> {
+    let Some(resumed) = shard.lock().resumed(conn) else { return Ok(()) };
+    let fault = Arc::new(Fault::default());
+    loop {
+        let stream = tokio::select! {
+            biased;
+            () = fault.told.notified() => return fault.take(),
+            stream = link.accept_uni() => stream,
+        };
+        let Ok(stream) = stream else { return Ok(()) };
+        let (shard, fault, resumed) = (Arc::clone(shard), Arc::clone(&fault), Arc::clone(&resumed));
+        tokio::spawn(async move {
+            let source = Source { shard, conn, resumed };
+            if let Err(wrong) = source.read(stream).await {
+                fault.put(wrong);
+            }
+        });
+    }
+}
+
+/// The first fault on any of a connection's streams.
+#[derive(Default)]
+struct Fault {
+    wrong: std::sync::Mutex<Option<Wrong>>,
+    told: Notify,
+}
+
+impl Fault {
+    fn put(&self, wrong: Wrong) {
+        let mut slot = self.wrong.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        slot.get_or_insert(wrong);
+        drop(slot);
+        self.told.notify_one();
+    }
+
+    fn take(&self) -> Result<(), Wrong> {
+        let mut slot = self.wrong.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        slot.take().map_or(Ok(()), Err)
+    }
+}
+
+/// A stream on which a peer publishes.
+struct Source {
+    shard: Arc<Shard>,
+    conn: ConnId,
+    resumed: Arc<Notify>,
+}
+
+impl Source {
+    /// Reads publishes until the peer finishes or resets the stream.
+    async fn read(self, mut stream: RecvStream) -> Result<(), Wrong> {
+        let most = self.shard.look(|broker| broker.limits().max_frame_bytes);
+        let mut assembler = Assembler::new(most);
+        let mut held = 0;
+        let result = loop {
+            // A stream that is reset has lost what was not whole; nothing of that was taken.
+            let Ok(Some(chunk)) = stream.read_chunk(READ, true).await else { break Ok(()) };
+            if let Err(wrong) = self.take(&mut assembler, &chunk.bytes).await {
+                break Err(wrong);
+            }
+            let now = assembler.held();
+            if let Err(wrong) = self.shard.lock().hold(self.conn, held, now) {
+                break Err(wrong);
+            }
+            held = now;
+        };
+        // What was held is given back, however it ends.
+        let _ = self.shard.lock().hold(self.conn, held, 0);
+        result
+    }
+
+    /// Publishes what is whole.
+    async fn take(&self, assembler: &mut Assembler, mut bytes: &[u8]) -> Result<(), Wrong> {
+        while let Some(frame) = assembler.take(&mut bytes)? {
+            let frame = Bytes::from(frame);
+            while !self.publish(&frame).await? {}
+        }
+        self.shard.bell().ring();
+        Ok(())
+    }
+
+    /// Whether the publish was taken; if not, it may be now.
+    async fn publish(&self, frame: &Bytes) -> Result<bool, Wrong> {
+        let mut resumed = pin!(self.resumed.notified());
+        let mut turned = pin!(self.shard.turned().notified());
+        resumed.as_mut().enable();
+        turned.as_mut().enable();
+        let taken = self.shard.lock().publish(self.conn, frame)?;
+        match taken {
+            Taken::Done | Taken::Gone => return Ok(true),
+            Taken::Later => {
+                self.shard.bell().ring();
+                turned.await;
+            }
+            Taken::Paused => {
+                self.shard.bell().ring();
+                resumed.await;
+            }
+        }
+        Ok(false)
+    }
+}
