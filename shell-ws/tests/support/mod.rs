@@ -22,7 +22,8 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Self {
-        Self::with(Command::new(env!("CARGO_BIN_EXE_sluicegate-ws")).args(["--port", "0"]))
+        let program = option_env!("CARGO_BIN_EXE_sluicegate-ws").expect("its own tests start it");
+        Self::with(Command::new(program).args(["--port", "0"]))
     }
 
     /// Starts a command line that runs the program without `--json`.
