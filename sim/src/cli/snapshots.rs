@@ -97,11 +97,12 @@ fn difference(old: &str, new: &str) -> Vec<String> {
     let width = new.len() + 1;
     // The longest common part of what follows each pair of lines.
     let mut common = vec![0_u32; (old.len() + 1) * width];
-    if common.len() > MOST_PAIRS {
+    let is_short = common.len() <= MOST_PAIRS;
+    if !is_short {
         common = Vec::new();
     }
     let part = |common: &[u32], i: usize, j: usize| common.get(i * width + j).map_or(0, |n| *n);
-    for i in (0..old.len()).rev().filter(|_| !common.is_empty()) {
+    for i in (0..old.len()).rev().filter(|_| is_short) {
         for j in (0..new.len()).rev() {
             common[i * width + j] = if old[i] == new[j] {
                 part(&common, i + 1, j + 1) + 1
