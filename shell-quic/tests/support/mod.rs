@@ -1,4 +1,6 @@
 //! A server on loopback, and a peer that speaks frames and knows nothing else.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(dead_code, reason = "each test program uses a part of it")]
 
 use bytes::Bytes;
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
