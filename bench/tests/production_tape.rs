@@ -50,20 +50,27 @@ fn column(api: &mut Client, name: &str) -> u64 {
     let page = api.request("GET /metrics", "").body;
     let head = format!("sluicegate_records_total{{column=\"{name}\"");
     let lines = page.lines().filter(|line| line.starts_with(&head));
-    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+    lines.map(number).sum()
+}
+
+/// The number at the end of a line.
+fn number(line: &str) -> u64 {
+    let number = line.rsplit(' ').next().and_then(|number| number.parse().ok());
+    number.expect("samples end with a number")
 }
 
 /// Records a server of some event loops while clients use it. Its tapes, and its books as its
 /// metrics page had them at the end.
 fn record(name: &str, loops: u32) -> (Vec<PathBuf>, [u64; COLUMNS.len()]) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::create_dir_all(&folder).unwrap();
+    fs::create_dir_all(&folder).expect("cargo made the folder above");
     let tape = folder.join("server.tape");
     let (workers, flag) = (format!("--workers={loops}"), format!("--tape={}", tape.display()));
     let flags = ["sluicegate-ws", "--port=0", &workers, &flag];
     let flags = <Flags as clap::Parser>::parse_from(flags);
-    let server = Server::bind(Config::load(&flags, std::iter::empty()).unwrap()).unwrap();
-    let (address, mut stopper) = (server.address(), server.stopper().unwrap());
+    let config = Config::load(&flags, std::iter::empty()).expect("these flags are good");
+    let server = Server::bind(config).expect("there is a free port");
+    let (address, mut stopper) = (server.address(), server.stopper().expect("a second handle"));
     let running = thread::spawn(move || server.run());
     let clients: Vec<Client> = (0..CLIENTS).map(|number| client(address, number)).collect();
     let mut api = Client::connect(address);
@@ -73,8 +80,8 @@ fn record(name: &str, loops: u32) -> (Vec<PathBuf>, [u64; COLUMNS.len()]) {
     until("every delivery", || column(&mut api, "delivered") == deliveries + 2);
     let books = COLUMNS.map(|name| column(&mut api, name));
     drop((clients, late, api));
-    stopper.stop().unwrap();
-    running.join().unwrap().unwrap();
+    stopper.stop().expect("it runs");
+    running.join().expect("it does not panic").expect("it ends well");
     let numbered = |number| PathBuf::from(format!("{}.{number}", tape.display()));
     let tapes = if loops == 1 { vec![tape] } else { (0..loops).map(numbered).collect() };
     (tapes, books)
@@ -82,9 +89,9 @@ fn record(name: &str, loops: u32) -> (Vec<PathBuf>, [u64; COLUMNS.len()]) {
 
 /// Plays a tape before all judges.
 fn play(path: &Path) -> Replayed {
-    let bytes = fs::read(path).unwrap();
-    let replayed = replay(&Tape::read(&bytes).unwrap()).unwrap();
-    assert!(replayed.conviction.is_none(), "{}", replayed.conviction.unwrap());
+    let bytes = fs::read(path).expect("the server wrote it");
+    let replayed = replay(&Tape::read(&bytes).expect("it is a tape")).expect("it is whole");
+    assert!(replayed.conviction.is_none(), "{:?}", replayed.conviction);
     assert!(replayed.differs.is_none() && !replayed.is_cut && replayed.marks > 0, "{replayed:?}");
     replayed
 }

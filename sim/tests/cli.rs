@@ -183,11 +183,11 @@ fn the_report_is_written_and_a_place_where_it_cannot_be_is_bad_input() {
 fn one_story(folder: &str) -> (PathBuf, &'static str) {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(folder);
     drop(std::fs::remove_dir_all(&folder));
-    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::create_dir_all(&folder).expect("cargo made the folder above");
     let stem = "unacked-burst-into-default-ingress";
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let to = folder.join(format!("{stem}.toml"));
-    std::fs::copy(root.join(format!("scenarios/{stem}.toml")), to).unwrap();
+    std::fs::copy(root.join(format!("scenarios/{stem}.toml")), to).expect("it is a story");
     (folder, stem)
 }
 

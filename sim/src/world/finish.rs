@@ -120,9 +120,13 @@ impl World<'_> {
     pub(super) fn end_source(&mut self, publisher: u32) -> Found {
         let source = &mut self.publishers[at(publisher)];
         let Some(link) = source.link.take() else { return Ok(()) };
-        // One that publishes over a subscriber's connection leaves when that is gone.
+        let shard = &mut self.shards[at(source.shard)];
         if source.spec.over.is_none() {
-            self.shards[at(source.shard)].broker.gone(link.conn);
+            shard.broker.gone(link.conn);
+        } else {
+            // Its subscriber's connection is gone, in the middle of a turn perhaps: what the core
+            // has said about it before finds nobody.
+            shard.tickets.retain(|_, publish| publish.publisher != publisher);
         }
         self.put(Fact::SourceLeft(publisher))?;
         self.give_up_answers(publisher)
