@@ -6,8 +6,8 @@
 //!
 //! Little endian. The payload is a function of the number, so that a byte out of place shows.
 //! A gap notice has no payload and the publisher [`GAP`]: its number and `at` are the first and
-//! the last record lost. The answer to a question has none either, and the publisher [`ANSWER`]: its
-//! number is the question's, and `at` is when that was asked.
+//! the last record lost. The answer to a question has none either, and the publisher [`ANSWER`]:
+//! its number is the question's, and `at` is when that was asked.
 
 use bytes::Bytes;
 

@@ -284,7 +284,8 @@ fn what_no_run_could_meet_is_told_before_it_runs() {
         format!("{asks}[expect.subscriber.reader]\nasked = '= 12'"),
         format!("{asks}[expect.subscriber.reader]\nasked = '<= 3'\nanswered = '> 3'"),
         format!(
-            "{BASE}[expect]\nlost = {{ nobody_but = [] }}\n[expect.subscriber.reader]\ndropped = '> 0'"
+            "{BASE}[expect]\nlost = {{ nobody_but = [] }}\n\
+             [expect.subscriber.reader]\ndropped = '> 0'"
         ),
         expect("publisher.feed", "offered = '>= 102'"),
         expect("publisher.feed", "held_back = '>= 102'"),
