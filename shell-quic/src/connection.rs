@@ -142,6 +142,7 @@ async fn hear(
     conn: ConnId,
     mut control: Control,
 ) -> Result<(), Wrong> {
+    let mut spare = None;
     while let Some(frame) = control.next().await? {
         let Some(frame) = quic::decode(&frame)? else { continue };
         match frame {
@@ -150,7 +151,7 @@ async fn hear(
             }
             Frame::Subscribe { request, topic, policy, batches, bytes, start } => {
                 let wanted = Wanted { request, topic, policy, batches, bytes, start };
-                subscribe(shard, link, conn, wanted).await;
+                subscribe((shard, link), conn, wanted, &mut spare).await;
             }
             Frame::Unsubscribe { subscription } => shard.lock().unsubscribe(conn, subscription),
             Frame::Ping { token } => shard.lock().pong(conn, token),
@@ -175,22 +176,23 @@ async fn wait_while_crowded(shard: &Shard, conn: ConnId) {
     }
 }
 
-async fn subscribe(shard: &Arc<Shard>, link: &Connection, conn: ConnId, wanted: Wanted) {
-    // One look: a client that wants a subscription has granted its stream before.
-    let stream: Option<SendStream> = {
-        let mut open = pin!(link.open_uni());
-        poll_fn(|context| match open.as_mut().poll(context) {
-            Poll::Ready(Ok(stream)) => Poll::Ready(Some(stream)),
-            Poll::Ready(Err(_)) | Poll::Pending => Poll::Ready(None),
-        })
-        .await
-    };
-    let Some(stream) = stream else {
+/// Answers a subscribe. `spare` keeps a stream that was opened for one that was refused: the peer
+/// learns of a stream by its first byte, and of that one it never should.
+async fn subscribe(
+    (shard, link): (&Arc<Shard>, &Connection),
+    conn: ConnId,
+    wanted: Wanted,
+    spare: &mut Option<SendStream>,
+) {
+    if spare.is_none() {
+        *spare = open_now(link).await;
+    }
+    let Some(stream) = spare else {
         let why = Refusal { place: Place::Table, reason: Reason::Limit, retry: Retry::After(100) };
         return shard.lock().refuse(conn, wanted.request, why);
     };
     let stopped = stream.stopped();
-    let Some(outlet) = shard.lock().subscribe(conn, stream, wanted) else { return };
+    let Some(outlet) = shard.lock().subscribe(conn, spare, wanted) else { return };
     let shard = Arc::clone(shard);
     tokio::spawn(async move {
         // Stopped by the peer, or finished and acknowledged: then there is nothing to do.
@@ -199,6 +201,17 @@ async fn subscribe(shard: &Arc<Shard>, link: &Connection, conn: ConnId, wanted: 
             shard.bell().ring();
         }
     });
+}
+
+/// A stream, if the peer has granted one. One look: who wants a subscription has granted its
+/// stream before.
+async fn open_now(link: &Connection) -> Option<SendStream> {
+    let mut open = pin!(link.open_uni());
+    poll_fn(|context| match open.as_mut().poll(context) {
+        Poll::Ready(Ok(stream)) => Poll::Ready(Some(stream)),
+        Poll::Ready(Err(_)) | Poll::Pending => Poll::Ready(None),
+    })
+    .await
 }
 
 /// Takes the streams on which the peer publishes; their end is no news, a fault on one is the end.
