@@ -1,5 +1,6 @@
 //! The command line.
 
+mod bench;
 mod serve;
 
 use anyhow::Result;
@@ -29,6 +30,8 @@ struct Cli {
 enum Command {
     /// Serves until it is stopped (Ctrl-C or SIGTERM); SIGHUP reads the certificate again
     Serve(Flags),
+    /// Measures a broker in this process: rate, latency, and that every record is accounted for
+    Bench(bench::Bench),
     /// Prints the configuration in force as a file
     Config(Flags),
 }
@@ -54,6 +57,7 @@ fn run(cli: Cli) -> Result<()> {
     log(cli.json);
     match cli.command {
         Command::Serve(flags) => serve::run(Config::load(&flags, variables())?, cli.json),
+        Command::Bench(plan) => bench::run(plan, cli.json),
         Command::Config(flags) => {
             let config = Config::load(&flags, variables())?;
             Ok(io::stdout().write_all(config.print().as_bytes())?)

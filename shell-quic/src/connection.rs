@@ -12,7 +12,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 
 /// The longest frame of a connection that has not said who it is.
 const STRANGERS_FRAME: u64 = 64 << 10;
@@ -23,12 +23,13 @@ const READ: usize = 64 << 10;
 /// Serves one connection until it is over. `known` is told when the handshake and the hello are
 /// done, or have failed.
 pub(crate) async fn serve(shard: Arc<Shard>, incoming: Incoming, known: impl FnOnce() + Send) {
-    let deadline = Instant::now() + shard.settings().hello_timeout;
-    let Ok(Ok(link)) = timeout_at(deadline, incoming).await else {
+    let (began, patience) = (Instant::now(), shard.settings().hello_timeout);
+    let Ok(Ok(link)) = timeout(patience, async { incoming.await }).await else {
         // The handshake failed, or took too long: there is nobody to tell.
         return known();
     };
-    let met = timeout_at(deadline, meet(&shard, &link)).await;
+    let left = patience.saturating_sub(began.elapsed());
+    let met = timeout(left, meet(&shard, &link)).await;
     known();
     match met.unwrap_or(Err(Met::Wrong(Wrong::TimedOut))) {
         Ok((conn, control)) => {
@@ -64,7 +65,7 @@ fn close(link: &Connection, code: Code, text: &str) {
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    link.close(VarInt::from_u32(code.number().into()), text[..end].as_bytes());
+    link.close(VarInt::from_u32(code.number().into()), &text.as_bytes()[..end]);
 }
 
 /// A control stream in the making, and later.

@@ -112,7 +112,7 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>> {
 
 /// Writes a file that only this user may read, whole or not at all.
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
+    let folder = path.parent().unwrap_or_else(|| Path::new("."));
     let told = || format!("{}: cannot be written (state_dir)", path.display());
     fs::create_dir_all(folder).with_context(told)?;
     let draft = path.with_extension(format!("{}.draft", std::process::id()));

@@ -391,6 +391,8 @@ pub enum Fault {
     Type(u8),
 }
 
+impl core::error::Error for Fault {}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -28,6 +28,10 @@ fn ip(text: &str) -> Result<IpAddr> {
     text.parse().context("write an IP address, such as 127.0.0.1 or 0.0.0.0")
 }
 
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).expect("its key bounds it")
+}
+
 /// Casts a number that its range has bounded.
 fn small<T: TryFrom<u64>>(value: u64) -> T {
     T::try_from(value).ok().expect("the range of the key is within the type's")
@@ -38,19 +42,22 @@ pub(super) const TEXTS: &[Text] = &[
         name: "bind",
         help: "address to listen on",
         get: |config| config.bind.to_string(),
-        set: |config, text| Ok(config.bind = ip(text)?),
+        set: |config, text| ip(text).map(|bind| config.bind = bind),
     },
     Text {
         name: "admin_bind",
         help: "address of the admin pages: /metrics, /health, /ready, /ledger",
         get: |config| config.admin_bind.to_string(),
-        set: |config, text| Ok(config.admin_bind = ip(text)?),
+        set: |config, text| ip(text).map(|bind| config.admin_bind = bind),
     },
     Text {
         name: "state_dir",
         help: "folder for keys that a restart must find again, and the development certificate",
         get: |config| config.state_dir.to_string_lossy().into_owned(),
-        set: |config, text| Ok(config.state_dir = text.into()),
+        set: |config, text| {
+            config.state_dir = text.into();
+            Ok(())
+        },
     },
 ];
 
@@ -124,7 +131,7 @@ pub(super) const NUMBERS: &[Number] = &[
         min: 100,
         max: 600_000,
         help: "for a handshake and the first frame",
-        get: |config| small(config.settings.hello_timeout.as_millis() as u64),
+        get: |config| millis(config.settings.hello_timeout),
         set: |config, value| config.settings.hello_timeout = Duration::from_millis(value),
     },
     Number {

@@ -89,6 +89,13 @@ async fn at_the_end_everything_that_was_admitted_is_delivered() {
     // The reader begins to read only now.
     let read = sub.events.read_until(1, 100).await;
     assert_eq!((read.came.len(), read.lost), (100, 0));
+    eprintln!(
+        "read {:?} {:?}",
+        shard.look(|b| (b.is_flushed(), b.ledger().columns(), b.jobs())),
+        0
+    );
+    crate::support::until("flushed", || shard.look(|b| b.is_flushed())).await;
+    eprintln!("flushed");
     assert_eq!(sub.events.item().await, Item::Ended(never(Place::Egress, Reason::Shutdown)));
     assert_eq!(sub.events.item().await, Item::End);
     assert_eq!((reader.closed().await, peer.closed().await), (0, 0));

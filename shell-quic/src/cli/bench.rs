@@ -1,0 +1,92 @@
+//! `bench`: how fast, how late, and whether every record is accounted for.
+
+mod floor;
+mod outcome;
+mod pace;
+mod tally;
+
+use anyhow::{Result, ensure};
+use clap::{Args, Subcommand, ValueEnum};
+
+/// What is measured.
+#[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Bench {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    plan: Plan,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum What {
+    /// A bare relay over QUIC with the same settings and no broker: what a broker can reach
+    Floor(Plan),
+}
+
+/// One run.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Plan {
+    /// Bytes of a record; from 16 on latency is measured
+    #[arg(long, default_value_t = 1024, value_name = "BYTES")]
+    payload: usize,
+    /// Subscribers, each on a connection of its own
+    #[arg(long, default_value_t = 10, value_name = "NUMBER")]
+    fanout: usize,
+    /// Records of one publish
+    #[arg(long, default_value_t = 64, value_name = "RECORDS")]
+    batch: usize,
+    /// Records that are published and counted
+    #[arg(long, default_value_t = 150_000, value_name = "RECORDS")]
+    total: u64,
+    /// Records that are published before, and not counted
+    #[arg(long, default_value_t = 10_000, value_name = "RECORDS")]
+    warmup: u64,
+    /// What happens when a queue is full
+    #[arg(long, value_enum, default_value_t = Mode::Lossless)]
+    mode: Mode,
+    /// Records per second that are offered, whatever comes back; without it as fast as they are
+    /// taken
+    #[arg(long, value_name = "NUMBER")]
+    rate: Option<u64>,
+}
+
+/// What happens when a queue is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Each publish is acknowledged before the next one
+    Latency,
+    /// The publisher waits: nothing may be lost
+    Lossless,
+    /// What is too much is dropped and counted
+    Lossy,
+}
+
+impl Plan {
+    fn check(&self) -> Result<()> {
+        let Self { payload, fanout, batch, total, .. } = self;
+        ensure!((1..=4096).contains(batch), "--batch is {batch}, but must be between 1 and 4096");
+        ensure!(
+            (1..=1000).contains(fanout),
+            "--fanout is {fanout}, but must be between 1 and 1000"
+        );
+        ensure!(*total > 0, "--total is 0, but must be at least 1");
+        let frame = batch * (payload + 4);
+        ensure!(
+            frame < 16 << 20,
+            "--payload {payload} times --batch {batch} is {frame} bytes, but a publish is at most \
+             16 MiB"
+        );
+        Ok(())
+    }
+}
+
+pub(super) fn run(bench: Bench, json: bool) -> Result<()> {
+    match bench.what {
+        Some(What::Floor(plan)) => {
+            plan.check()?;
+            floor::run(&plan)?.print(&plan, json)
+        }
+        None => bench.plan.check(),
+    }
+}
