@@ -206,6 +206,8 @@ pub struct Broker {
     slow: Timers<Slow>,
     /// Staleness, unless it is off.
     codel: Option<codel::Settings>,
+    /// How often a subscription came to hold its topic.
+    holds: u64,
     /// Subscriptions that hold their topic and have a deadline.
     blocking: Timers<Blocking>,
     mesh: Mesh,
@@ -269,6 +271,7 @@ impl Broker {
                 Duration::from_millis(limits.codel_target_ms),
                 Duration::from_millis(limits.codel_interval_ms),
             ),
+            holds: 0,
             blocking: Timers::new(Duration::from_millis(limits.block_deadline_ms)),
             heaviest: Heaviest::default(),
             phase: Phase::Running,

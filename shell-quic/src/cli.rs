@@ -1,7 +1,10 @@
 //! The command line.
 
 mod bench;
+mod connect;
+mod publish;
 mod serve;
+mod subscribe;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -30,8 +33,12 @@ struct Cli {
 enum Command {
     /// Serves until it is stopped (Ctrl-C or SIGTERM); SIGHUP reads the certificate again
     Serve(Flags),
+    /// Publishes: each line that comes in, or a file
+    Pub(Box<publish::Publish>),
+    /// Prints a topic's records, and what was lost
+    Sub(Box<subscribe::Subscribe>),
     /// Measures a broker in this process: rate, latency, and that every record is accounted for
-    Bench(bench::Bench),
+    Bench(Box<bench::Bench>),
     /// Prints the configuration in force as a file
     Config(Flags),
 }
@@ -57,7 +64,9 @@ fn run(cli: Cli) -> Result<()> {
     log(cli.json);
     match cli.command {
         Command::Serve(flags) => serve::run(Config::load(&flags, variables())?, cli.json),
-        Command::Bench(plan) => bench::run(plan, cli.json),
+        Command::Pub(publish) => publish::run(&publish, cli.json),
+        Command::Sub(subscribe) => subscribe::run(&subscribe, cli.json),
+        Command::Bench(plan) => bench::run(*plan, cli.json),
         Command::Config(flags) => {
             let config = Config::load(&flags, variables())?;
             Ok(io::stdout().write_all(config.print().as_bytes())?)

@@ -3,7 +3,7 @@
 use crate::clock::{Stopwatch, readable};
 use crate::program::Program;
 use crate::workspace::Workspace;
-use crate::{clients, faults, fuzz, instructions, licences, no_std, report, tidy};
+use crate::{clients, faults, fuzz, instructions, licences, madsim, no_std, report, tidy};
 use anyhow::{Context, Result, bail, ensure};
 use std::time::Duration;
 
@@ -43,6 +43,7 @@ const STEPS: &[Step] = &[
     Step { name: "instructions", what: "what each operation costs", run: instructions::step },
     Step { name: "scenarios", what: "the overload stories and their judges", run: scenarios },
     Step { name: "swarm", what: "random worlds and their judges, for 90 s", run: swarm },
+    Step { name: "madsim", what: "200 schedules of the QUIC tasks", run: madsim::step },
     Step { name: "fuzz", what: "every decoder against made-up bytes", run: fuzz::step },
     Step { name: "report", what: "the HTML report in a real browser", run: report::run },
     Step { name: "clients", what: "real Pusher clients, on Node and Python", run: clients::run },
@@ -196,7 +197,7 @@ mod tests {
     #[test]
     fn steps_are_selected_by_name() {
         assert_eq!(names(None, None).unwrap().len(), STEPS.len());
-        let after = ["scenarios", "swarm", "fuzz", "report", "clients"];
+        let after = ["scenarios", "swarm", "madsim", "fuzz", "report", "clients"];
         assert_eq!(names(Some("scenarios"), None).unwrap(), after);
         assert_eq!(names(None, Some("tidy")).unwrap(), ["tidy"]);
     }

@@ -5,7 +5,7 @@
 use crate::clock::{Stopwatch, readable};
 use crate::program::Program;
 use crate::workspace::Workspace;
-use crate::{apt, convict, faults, instructions, survivors};
+use crate::{apt, convict, faults, instructions, madsim, survivors};
 use anyhow::{Result, bail, ensure};
 use std::time::Duration;
 
@@ -57,6 +57,7 @@ const PARTS: &[Part] = &[
     Part { name: "faults", what: "broken code is convicted by named tests", run: all_faults },
     Part { name: "convict", what: "swarm finds planted faults within a minute", run: convicted },
     Part { name: "swarm", what: "random worlds for half an hour", run: swarm },
+    Part { name: "madsim", what: "5,000 schedules of the QUIC tasks", run: schedules },
     Part { name: "instructions", what: "what each operation costs", run: count },
     Part {
         name: "models",
@@ -126,6 +127,10 @@ fn swarm(workspace: &Workspace) -> Result<Outcome> {
     );
     Program::new(&line, &workspace.root, LIMIT).run()?;
     Ok(Outcome::Passed)
+}
+
+fn schedules(workspace: &Workspace) -> Result<Outcome> {
+    madsim::long(workspace).map(|()| Outcome::Passed)
 }
 
 fn count(workspace: &Workspace) -> Result<Outcome> {

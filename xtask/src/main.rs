@@ -12,6 +12,7 @@ mod faults;
 mod fuzz;
 mod instructions;
 mod licences;
+mod madsim;
 mod no_std;
 mod program;
 mod report;
@@ -60,6 +61,8 @@ enum Habit {
     Instructions(instructions::Options),
     /// Licences, sources and wildcard versions of every dependency.
     Licences,
+    /// The QUIC client and server under random schedules of their tasks.
+    Madsim(madsim::Options),
     /// Proves that core links no std.
     NoStd {
         /// Also plants std in a copy of core and demands that the proof fails there.
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Habit::Fuzz(options) => fuzz::run(&workspace, &options),
         Habit::Instructions(options) => instructions::run(&workspace, &options),
         Habit::Licences => licences::run(&workspace),
+        Habit::Madsim(options) => madsim::run(&workspace, &options),
         Habit::NoStd { self_test } => no_std::run(&workspace, self_test),
         Habit::Report => report::run(&workspace),
         Habit::Tidy => tidy::run(&workspace),

@@ -428,6 +428,7 @@ impl Broker {
         let topic = sub.topic;
         self.note_blocking(index);
         if now {
+            self.holds += 1;
             self.add_holder(topic);
         } else {
             self.remove_holder(topic);

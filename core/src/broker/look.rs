@@ -109,6 +109,11 @@ impl Broker {
         self.topics.get(topic.index, topic.generation).map(Topic::audience_len)
     }
 
+    /// How often a `block` subscription came to its limit (checkpoint 5) and held its topic.
+    pub const fn holds(&self) -> u64 {
+        self.holds
+    }
+
     /// The `block` subscription that holds a topic, if one does. Cost: O(audience).
     pub fn blocked_by(&self, topic: TopicId) -> Option<SubId> {
         let topic = self.topics.get(topic.index, topic.generation)?;

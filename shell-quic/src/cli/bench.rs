@@ -1,10 +1,12 @@
 //! `bench`: how fast, how late, and whether every record is accounted for.
 
+mod broker;
 mod floor;
 mod outcome;
 mod pace;
 mod tally;
 
+use super::connect::Reach;
 use anyhow::{Result, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -49,6 +51,21 @@ pub(crate) struct Plan {
     /// taken
     #[arg(long, value_name = "NUMBER")]
     rate: Option<u64>,
+    /// A broker that runs; without it one is started in this process
+    #[arg(long, value_name = "URL")]
+    connect: Option<String>,
+    /// Any of the broker's limits, where it is started here; may be repeated
+    #[arg(long, value_name = "KEY=NUMBER", value_parser = pair)]
+    set: Vec<(String, u64)>,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+fn pair(text: &str) -> Result<(String, u64), String> {
+    let pair = text.split_once('=').and_then(|(key, value)| {
+        Some((key.trim().to_owned(), value.trim().replace('_', "").parse().ok()?))
+    });
+    pair.ok_or_else(|| "write KEY=NUMBER, such as shards=2".to_owned())
 }
 
 /// What happens when a queue is full.
@@ -87,6 +104,9 @@ pub(super) fn run(bench: Bench, json: bool) -> Result<()> {
             plan.check()?;
             floor::run(&plan)?.print(&plan, json)
         }
-        None => bench.plan.check(),
+        None => {
+            bench.plan.check()?;
+            broker::run(&bench.plan)?.print(&bench.plan, json)
+        }
     }
 }

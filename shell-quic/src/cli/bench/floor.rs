@@ -155,12 +155,20 @@ async fn drive(
     for reader in readers {
         tallies.push(reader.await??);
     }
-    Ok(Outcome { what: "floor", began, published: plan.total, tallies, notes: Vec::new() })
+    Ok(Outcome {
+        what: "floor",
+        began,
+        published: plan.total,
+        warmup: plan.warmup,
+        shed: 0,
+        tallies,
+        notes: Vec::new(),
+    })
 }
 
 /// Publishes all, and answers when the first counted one was.
 async fn publish(plan: &Plan, clock: &Clock, mut stream: SendStream) -> Result<u64> {
-    let mut pace = super::pace::Pace::new(plan.rate, clock);
+    let pace = super::pace::Pace::new(plan.rate, clock);
     let mut records = vec![vec![0; plan.payload]; plan.batch];
     let (mut number, mut began, total) = (0, 0, plan.warmup + plan.total);
     while number < total {

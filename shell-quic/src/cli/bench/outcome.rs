@@ -15,9 +15,18 @@ pub(super) struct Outcome {
     pub(super) began: u64,
     /// Counted records that were published.
     pub(super) published: u64,
+    /// Records that were published before, and not counted.
+    pub(super) warmup: u64,
+    /// Of all records, those that the broker discarded and has told the publisher about.
+    pub(super) shed: u64,
     pub(super) tallies: Vec<Tally>,
     /// What else is worth knowing, by name.
     pub(super) notes: Vec<(&'static str, u64)>,
+}
+
+/// Counts of a bench are far from the end of the type.
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 impl Outcome {
@@ -37,9 +46,10 @@ impl Outcome {
     }
 
     /// Records that were neither received nor told as lost; negative when some came twice.
-    fn unaccounted(&self) -> i128 {
-        let due = i128::from(self.published) * self.tallies.len() as i128;
-        due - i128::from(self.received()) - i128::from(self.lost())
+    fn unaccounted(&self) -> i64 {
+        let each = signed(self.published + self.warmup) - signed(self.shed);
+        let all: u64 = self.tallies.iter().map(|tally| tally.all).sum();
+        each * signed(self.tallies.len() as u64) - signed(all) - signed(self.lost())
     }
 
     fn json(&self, plan: &Plan) -> Value {
@@ -58,7 +68,7 @@ impl Outcome {
             "published": self.published,
             "received": self.received(),
             "told_lost": self.lost(),
-            "unaccounted": self.unaccounted() as i64,
+            "unaccounted": self.unaccounted(),
             "disordered": self.tallies.iter().map(|tally| tally.disordered).sum::<u64>(),
             "deliveries_per_second": self.rate().round(),
             "mib_per_second": (self.rate() * plan.payload as f64 / f64::from(1 << 20)).round(),

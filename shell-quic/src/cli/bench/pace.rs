@@ -17,7 +17,7 @@ impl<'a> Pace<'a> {
     }
 
     /// Waits until record `number` is due. Who is late does not wait, and catches up.
-    pub(super) async fn wait(&mut self, number: u64) {
+    pub(super) async fn wait(&self, number: u64) {
         let Some(rate) = self.rate else { return };
         let due = self.began + Duration::from_nanos(number * 1_000_000_000 / rate.max(1));
         let left = due.since(self.clock.now());

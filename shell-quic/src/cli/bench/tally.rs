@@ -30,6 +30,8 @@ pub(super) struct Tally {
     /// Records numbered below are warm-up.
     from: u64,
     pub(super) received: u64,
+    /// With those of the warm-up.
+    pub(super) all: u64,
     /// Told as lost.
     pub(super) lost: u64,
     /// Came out of order, or twice.
@@ -42,7 +44,17 @@ pub(super) struct Tally {
 impl Tally {
     pub(super) fn new(clock: Clock, from: u64) -> Self {
         let latency = histogram();
-        Self { clock, from, received: 0, lost: 0, disordered: 0, next: 0, last_at: 0, latency }
+        Self {
+            clock,
+            from,
+            received: 0,
+            all: 0,
+            lost: 0,
+            disordered: 0,
+            next: 0,
+            last_at: 0,
+            latency,
+        }
     }
 
     /// A record came. Records too short for a number are only counted: `number` is their place
@@ -55,6 +67,7 @@ impl Tally {
         let number = word(0).unwrap_or(number);
         self.disordered += u64::from(number < self.next);
         self.next = number + 1;
+        self.all += 1;
         if number < self.from {
             return;
         }

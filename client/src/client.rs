@@ -1,0 +1,202 @@
+//! The client: its handles, and the task that keeps a connection.
+
+use crate::error::{ConnectError, TopicError};
+use crate::link::{self, Link};
+use crate::options::{Options, SubscribeOptions};
+use crate::publishing::Publisher;
+use crate::state::{Shared, Stats};
+use crate::subscription::Subscription;
+use sluicegate_core::Rand;
+use sluicegate_wire::quic::Code;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// At the end, for what was published to arrive.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// One connection to a broker, made again when it is lost. Clones are the same client; it ends when
+/// it is closed, or when the last clone, publisher and subscription is gone.
+#[derive(Clone, Debug)]
+pub struct Client {
+    handle: Arc<Handle>,
+}
+
+/// Ends the client when nobody has it any more.
+#[derive(Debug)]
+pub(crate) struct Handle(Arc<Shared>);
+
+impl Handle {
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.0
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.lock().close();
+        self.0.closing.notify_one();
+        self.0.queued.notify_one();
+    }
+}
+
+impl Client {
+    /// Connects to `quic://HOST:PORT` and says who it is. Later, when the connection is lost, it is
+    /// made again as the options say, topics are bound again, and subscriptions go on with the
+    /// record after their last one.
+    ///
+    /// # Errors
+    /// When the first connection cannot be made.
+    pub async fn connect(url: &str, options: Options) -> Result<Self, ConnectError> {
+        options
+            .limits
+            .check()
+            .map_err(|error| ConnectError::Options(format!("limits: {error}")))?;
+        let target = link::Target::find(url, &options).await?;
+        let first = link::connect(&target, &options).await?;
+        let shared = Shared::new(options.limits.clone());
+        tokio::spawn(keep(Arc::clone(&shared), target, options, first));
+        Ok(Self { handle: Arc::new(Handle(shared)) })
+    }
+
+    /// Publishes to a topic from now on.
+    ///
+    /// # Errors
+    /// When the broker does not allow it.
+    pub async fn publisher(&self, topic: &str) -> Result<Publisher, TopicError> {
+        let at = self.bind(topic, (true, false)).await?;
+        Ok(Publisher::new(Arc::clone(&self.handle), at))
+    }
+
+    /// Gets a topic's records from now on, or from where the options say.
+    ///
+    /// # Errors
+    /// When the broker does not allow it.
+    pub async fn subscribe(
+        &self,
+        topic: &str,
+        options: SubscribeOptions,
+    ) -> Result<Subscription, TopicError> {
+        let at = self.bind(topic, (false, true)).await?;
+        let shared = self.handle.shared();
+        let (id, told) = shared.lock().add_sub(&shared.limits, at, options);
+        // Given up before it is confirmed, it ends with this value.
+        let subscription = Subscription::new(Arc::clone(&self.handle), id);
+        shared.asked.notify_one();
+        told.await.unwrap_or(Err(TopicError::Closed))?;
+        Ok(subscription)
+    }
+
+    async fn bind(&self, topic: &str, rights: (bool, bool)) -> Result<usize, TopicError> {
+        let shared = self.handle.shared();
+        let (at, told) = shared.lock().want(topic, rights)?;
+        shared.asked.notify_one();
+        if let Some(told) = told {
+            let answer = told.await.map_err(|_| TopicError::Closed)?;
+            answer.map_err(TopicError::Refused)?;
+        }
+        Ok(at)
+    }
+
+    /// What became of what was published, so far.
+    pub fn stats(&self) -> Stats {
+        self.handle.shared().lock().stats
+    }
+
+    /// Publishes what is queued, waits for the answers that are due, at most ten seconds, and ends
+    /// the connection. Who waits for room is refused.
+    pub async fn close(&self) {
+        let shared = self.handle.shared();
+        shared.lock().close();
+        shared.closing.notify_one();
+        shared.queued.notify_one();
+        loop {
+            let mut closed = std::pin::pin!(shared.closed.notified());
+            closed.as_mut().enable();
+            if shared.lock().is_closed() {
+                return;
+            }
+            closed.await;
+        }
+    }
+}
+
+/// Keeps a connection until the client is closed, or the server does not want it.
+async fn keep(shared: Arc<Shared>, target: link::Target, options: Options, first: Link) {
+    let seed = options.seed.or_else(|| getrandom::u64().ok()).unwrap_or_default();
+    let mut chance = Rand::new(seed);
+    let mut link = Some(first);
+    while let Some(connected) = link.take() {
+        serve(&shared, connected).await;
+        if shared.lock().is_closing {
+            break;
+        }
+        link = again(&shared, &target, (&options, &mut chance)).await;
+        if link.is_some() {
+            shared.lock().stats.reconnects += 1;
+        }
+    }
+    shared.lock().end();
+    shared.closed.notify_waiters();
+}
+
+/// Serves one connection until it ends.
+async fn serve(shared: &Arc<Shared>, link: Link) {
+    shared.lock().up();
+    shared.asked.notify_one();
+    shared.queued.notify_one();
+    let mut ending = std::pin::pin!(link::serve(shared, link));
+    let closing = async {
+        while !shared.lock().is_closing {
+            shared.closing.notified().await;
+        }
+    };
+    let over = tokio::select! {
+        biased;
+        () = &mut ending => true,
+        () = closing => false,
+    };
+    if !over {
+        // Whoever does not take its last bytes in time has had its chance.
+        let _ = timeout(FAREWELL, ending).await;
+    }
+    shared.lock().down();
+}
+
+/// Connects again, with full jitter; none when it shall not be tried any more.
+async fn again(
+    shared: &Shared,
+    target: &link::Target,
+    (options, chance): (&Options, &mut Rand),
+) -> Option<Link> {
+    let reconnect = options.reconnect;
+    let mut span = reconnect.first;
+    let mut tried = 0;
+    loop {
+        if reconnect.attempts.is_some_and(|most| tried >= most) {
+            return None;
+        }
+        tried += 1;
+        let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        let wait = Duration::from_micros(chance.below(micros.saturating_add(1)));
+        tokio::select! {
+            biased;
+            () = shared.closing.notified() => return None,
+            () = sleep(wait) => {}
+        }
+        span = (span * 2).min(reconnect.most);
+        match link::connect(target, options).await {
+            Ok(link) => return Some(link),
+            Err(ConnectError::Refused { code, .. }) if is_final(code) => return None,
+            Err(_) => {}
+        }
+        if shared.lock().is_closing {
+            return None;
+        }
+    }
+}
+
+/// Whether asking again cannot help.
+const fn is_final(code: Option<Code>) -> bool {
+    matches!(code, Some(Code::Unauthenticated | Code::Version | Code::Malformed | Code::Unexpected))
+}

@@ -1,0 +1,109 @@
+//! What an application tells its client.
+
+use quinn::Endpoint;
+use rustls::pki_types::CertificateDer;
+use sluicegate_core::Limits;
+use sluicegate_core::Policy as Queue;
+pub use sluicegate_wire::quic::{Policy, Start};
+use std::time::Duration;
+
+/// How the client knows that the server is the right one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// It shows a certificate that one of these has signed, or one of these.
+    Certificates(Vec<CertificateDer<'static>>),
+    /// The SHA-256 of its certificate is this, as `sluicegate-quic serve` prints it.
+    Fingerprint([u8; 32]),
+}
+
+/// How a client connects, and what it holds. `Options::new(trust)` is a start.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Who the server must be.
+    pub trust: Trust,
+    /// Whose records; `default` on a server that nobody has configured.
+    pub tenant: String,
+    /// What proves it; may be empty on an open server.
+    pub token: String,
+    /// `publish_inflight_bytes`, `publish_queue_depth`, `publish_waiters` and
+    /// `subscription_queue` are the client's; each must pass [`Limits::check`].
+    pub limits: Limits,
+    /// After a connection is lost.
+    pub reconnect: Reconnect,
+    /// For the handshake and the welcome.
+    pub connect_timeout: Duration,
+    /// On which socket; none for one of its own.
+    pub endpoint: Option<Endpoint>,
+    /// Where the jitter of reconnecting comes from; none for the kernel.
+    pub seed: Option<u64>,
+}
+
+/// How often and how soon a lost connection is made again: with full jitter, each wait is a random
+/// part of a span that doubles from `first` to `most`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reconnect {
+    /// The first span.
+    pub first: Duration,
+    /// The longest span.
+    pub most: Duration,
+    /// How often in a row it is tried in vain; none for ever, 0 for never.
+    pub attempts: Option<u32>,
+}
+
+impl Default for Reconnect {
+    fn default() -> Self {
+        Self { first: Duration::from_millis(100), most: Duration::from_secs(10), attempts: None }
+    }
+}
+
+impl Options {
+    /// The usual, for a server that is trusted like this.
+    pub fn new(trust: Trust) -> Self {
+        Self {
+            trust,
+            tenant: "default".to_owned(),
+            token: String::new(),
+            limits: Limits::default(),
+            reconnect: Reconnect::default(),
+            connect_timeout: Duration::from_secs(10),
+            endpoint: None,
+            seed: None,
+        }
+    }
+}
+
+/// What a subscription wants, at the broker and in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubscribeOptions {
+    /// With which record it begins.
+    pub start: Start,
+    /// What the broker does when what waits there for this subscription is full.
+    pub policy: Policy,
+    /// At most this many batches wait at the broker; 0 for as many as it allows.
+    pub batches: u32,
+    /// At most this many bytes wait at the broker; 0 for as many as it allows.
+    pub bytes: u64,
+    /// What happens when `subscription_queue` events wait in this process: under
+    /// [`Queue::Block`] the stream is not read, and the broker's policy decides.
+    pub queue: Queue,
+}
+
+impl Default for SubscribeOptions {
+    fn default() -> Self {
+        Self {
+            start: Start::Tail,
+            policy: Policy::Default,
+            batches: 0,
+            bytes: 0,
+            queue: Queue::DropNew,
+        }
+    }
+}
+
+impl SubscribeOptions {
+    /// Nothing is lost while the connection lives: who publishes waits for this subscription.
+    /// Needs a server with `lossless = 1`.
+    pub fn lossless() -> Self {
+        Self { policy: Policy::Block, queue: Queue::Block, ..Self::default() }
+    }
+}

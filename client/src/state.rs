@@ -1,0 +1,532 @@
+//! What the tasks and handles of one client share: checkpoints 1, 2 and 7, and who waits for what.
+
+use crate::error::{PublishError, Refusal, TopicError};
+use crate::options::SubscribeOptions;
+use crate::subscription::Arrived;
+use bytes::Bytes;
+use sluicegate_core::client::inbox::Inbox;
+use sluicegate_core::client::queue::Queue;
+use sluicegate_core::client::window::{Permit, Window};
+use sluicegate_core::{Limits, Ticket};
+use sluicegate_wire::quic::{Frame, Mode, Start};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use tokio::sync::{Notify, oneshot};
+
+/// The most topics of one client.
+const MAX_TOPICS: usize = 4096;
+
+/// What the transport may hold unacknowledged: what was handed to it before has arrived.
+const IN_TRANSIT: u64 = 2 << 20;
+
+/// One client's state, for its handles and tasks.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    /// There may be something to publish.
+    pub(crate) queued: Notify,
+    /// There is something for the control stream.
+    pub(crate) asked: Notify,
+    /// The client is being closed.
+    pub(crate) closing: Notify,
+    /// It is closed.
+    pub(crate) closed: Notify,
+    pub(crate) limits: Limits,
+}
+
+impl Shared {
+    pub(crate) fn new(limits: Limits) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State::new(&limits)),
+            queued: Notify::new(),
+            asked: Notify::new(),
+            closing: Notify::new(),
+            closed: Notify::new(),
+            limits,
+        })
+    }
+
+    /// Never held across an await.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What became of what a client published and received, in records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Handed to the transport without asking for an answer.
+    pub sent: u64,
+    /// Answered: sequenced in their topic.
+    pub acked: u64,
+    /// Answered: not published.
+    pub refused: u64,
+    /// Discarded by the broker, which has told.
+    pub shed: u64,
+    /// Their connection ended before the answer: they may have been published.
+    pub unknown: u64,
+    /// Of those that were sent without asking: at most so many may not have arrived, because their
+    /// connection ended.
+    pub unconfirmed: u64,
+    /// Connections that were made after the first.
+    pub reconnects: u64,
+}
+
+/// A batch on its way to the broker.
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) topic: usize,
+    pub(crate) records: Vec<Bytes>,
+    pub(crate) permit: Permit,
+    /// Who waits for the answer; none when there is none.
+    pub(crate) reply: Option<Reply>,
+}
+
+/// Who waits for the answer to a publish.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    /// Within the broker's deadline, or at once.
+    pub(crate) waits: bool,
+    pub(crate) tell: oneshot::Sender<Result<u64, PublishError>>,
+}
+
+/// Tells whether a topic could be bound.
+pub(crate) type Bound = oneshot::Receiver<Result<(), Refusal>>;
+
+/// A topic that the application has named.
+#[derive(Debug)]
+pub(crate) struct Topic {
+    pub(crate) name: Arc<str>,
+    pub(crate) publish: bool,
+    pub(crate) subscribe: bool,
+    /// Its number on the connection, once it is bound there.
+    pub(crate) number: Option<u32>,
+    /// Why it is not bound, if the broker has said no.
+    pub(crate) refused: Option<Refusal>,
+    waiting: Vec<oneshot::Sender<Result<(), Refusal>>>,
+}
+
+/// A request that was not answered.
+#[derive(Debug)]
+enum Ask {
+    Bind { topic: usize },
+    Publish { tell: oneshot::Sender<Result<u64, PublishError>>, permit: Permit, records: u64 },
+    Subscribe { sub: u64 },
+}
+
+/// A subscription of the application, over all connections.
+#[derive(Debug)]
+pub(crate) struct Sub {
+    topic: usize,
+    options: SubscribeOptions,
+    pub(crate) inbox: Inbox<Arrived>,
+    pub(crate) waker: Option<Waker>,
+    /// The topic's epoch, and the number of the record that comes next.
+    pub(crate) position: Option<(u64, u64)>,
+    /// Its number on the connection.
+    pub(crate) number: Option<u32>,
+    /// Who waits for the first confirmation.
+    tell: Option<oneshot::Sender<Result<(), TopicError>>>,
+    pub(crate) ended: Option<TopicError>,
+    /// Told when its reader may go on, or shall end.
+    pub(crate) reader: Arc<Notify>,
+}
+
+impl Sub {
+    fn end(&mut self, why: TopicError) {
+        if let Some(tell) = self.tell.take() {
+            // Who has asked may have given up.
+            let _ = tell.send(Err(why));
+        }
+        self.ended.get_or_insert(why);
+        self.wake();
+    }
+
+    pub(crate) fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// Everything behind the lock.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) window: Window,
+    pub(crate) window_waits: BTreeMap<Ticket, oneshot::Sender<Result<Permit, Refusal>>>,
+    pub(crate) queue: Queue<Item>,
+    pub(crate) queue_waits: BTreeMap<Ticket, oneshot::Sender<()>>,
+    /// Taken off the queue, and not sent yet.
+    pub(crate) carried: Option<Item>,
+    pub(crate) topics: Vec<Topic>,
+    asks: BTreeMap<u64, Ask>,
+    next_request: u64,
+    /// Frames for the control stream. Bounded by the topics and subscriptions that ask.
+    outbox: VecDeque<Vec<u8>>,
+    pub(crate) subs: BTreeMap<u64, Sub>,
+    next_sub: u64,
+    is_up: bool,
+    pub(crate) is_closing: bool,
+    is_closed: bool,
+    /// Sent without asking and maybe not arrived: bytes and records.
+    transit: VecDeque<(u64, u64)>,
+    transit_bytes: u64,
+    pub(crate) stats: Stats,
+}
+
+impl State {
+    fn new(limits: &Limits) -> Self {
+        Self {
+            window: Window::new(limits),
+            window_waits: BTreeMap::new(),
+            queue: Queue::new(limits),
+            queue_waits: BTreeMap::new(),
+            carried: None,
+            topics: Vec::new(),
+            asks: BTreeMap::new(),
+            next_request: 1,
+            outbox: VecDeque::new(),
+            subs: BTreeMap::new(),
+            next_sub: 0,
+            is_up: false,
+            is_closing: false,
+            is_closed: false,
+            transit: VecDeque::new(),
+            transit_bytes: 0,
+            stats: Stats::default(),
+        }
+    }
+
+    fn request(&mut self, ask: Ask) -> u64 {
+        let request = self.next_request;
+        self.next_request += 1;
+        self.asks.insert(request, ask);
+        request
+    }
+
+    /// Wants a topic bound with these rights. Answers its place, and who tells when it is; none
+    /// when it is already.
+    pub(crate) fn want(
+        &mut self,
+        name: &str,
+        (publish, subscribe): (bool, bool),
+    ) -> Result<(usize, Option<Bound>), TopicError> {
+        if self.is_closing {
+            return Err(TopicError::Closed);
+        }
+        let same = |topic: &Topic| &*topic.name == name;
+        let at = self.topics.iter().position(same).unwrap_or(self.topics.len());
+        if at == MAX_TOPICS {
+            let why = sluicegate_core::Refusal {
+                place: sluicegate_core::Place::Table,
+                reason: sluicegate_core::Reason::Limit,
+                retry: sluicegate_core::Retry::Never,
+            };
+            return Err(TopicError::Refused(why.into()));
+        }
+        if at == self.topics.len() {
+            self.topics.push(Topic {
+                name: name.into(),
+                publish: false,
+                subscribe: false,
+                number: None,
+                refused: None,
+                waiting: Vec::new(),
+            });
+        }
+        let topic = &mut self.topics[at];
+        let has = (topic.publish || !publish) && (topic.subscribe || !subscribe);
+        if has && topic.number.is_some() {
+            return Ok((at, None));
+        }
+        topic.publish |= publish;
+        topic.subscribe |= subscribe;
+        topic.refused = None;
+        let (tell, told) = oneshot::channel();
+        topic.waiting.push(tell);
+        if self.is_up {
+            self.bind(at);
+        }
+        Ok((at, Some(told)))
+    }
+
+    fn bind(&mut self, at: usize) {
+        let request = self.request(Ask::Bind { topic: at });
+        let Topic { name, publish, subscribe, .. } = &self.topics[at];
+        let (publish, subscribe) = (*publish, *subscribe);
+        self.outbox.push_back(Frame::Bind { request, publish, subscribe, topic: name }.bytes());
+    }
+
+    /// A connection is there: everything is asked for again.
+    pub(crate) fn up(&mut self) {
+        self.is_up = true;
+        for at in 0..self.topics.len() {
+            self.bind(at);
+        }
+    }
+
+    /// The connection is gone.
+    pub(crate) fn down(&mut self) {
+        self.is_up = false;
+        self.outbox.clear();
+        for (_, ask) in std::mem::take(&mut self.asks) {
+            if let Ask::Publish { tell, permit, records } = ask {
+                self.stats.unknown += records;
+                self.window.give_back(permit);
+                // Who has asked may have given up.
+                let _ = tell.send(Err(PublishError::Unknown));
+            }
+        }
+        self.stats.unconfirmed += self.transit.drain(..).map(|(_, records)| records).sum::<u64>();
+        self.transit_bytes = 0;
+        self.topics.iter_mut().for_each(|topic| topic.number = None);
+        for sub in self.subs.values_mut() {
+            sub.number = None;
+            sub.reader.notify_waiters();
+        }
+        self.pump();
+    }
+
+    /// Tells those whose turn in the window has come.
+    pub(crate) fn pump(&mut self) {
+        while let Some((ticket, result)) = self.window.poll() {
+            let Some(tell) = self.window_waits.remove(&ticket) else {
+                if let Ok(permit) = result {
+                    self.window.give_back(permit);
+                }
+                continue;
+            };
+            if let Err(Ok(permit)) = tell.send(result.map_err(Refusal::from)) {
+                self.window.give_back(permit);
+            }
+        }
+    }
+
+    /// An answer of the broker. False when it answers nothing that was asked.
+    pub(crate) fn bound(&mut self, request: u64, number: u32) -> bool {
+        let Some(Ask::Bind { topic: at }) = self.asks.remove(&request) else { return false };
+        let topic = &mut self.topics[at];
+        topic.number = Some(number);
+        for tell in std::mem::take(&mut topic.waiting) {
+            // Who has asked may have given up.
+            let _ = tell.send(Ok(()));
+        }
+        let of = |(id, sub): (&u64, &Sub)| {
+            let asks = sub.topic == at && sub.number.is_none() && sub.ended.is_none();
+            asks.then_some(*id)
+        };
+        let waiting: Vec<u64> = self.subs.iter().filter_map(of).collect();
+        for sub in waiting {
+            self.subscribe(sub);
+        }
+        true
+    }
+
+    pub(crate) fn acked(&mut self, request: u64, first: u64) -> bool {
+        let Some(Ask::Publish { tell, permit, records }) = self.asks.remove(&request) else {
+            return false;
+        };
+        self.stats.acked += records;
+        self.window.give_back(permit);
+        let _ = tell.send(Ok(first));
+        self.pump();
+        true
+    }
+
+    pub(crate) fn refused(&mut self, request: u64, why: Refusal) -> bool {
+        match self.asks.remove(&request) {
+            None => return false,
+            Some(Ask::Bind { topic }) => self.refuse_topic(topic, why),
+            Some(Ask::Publish { tell, permit, records }) => {
+                self.stats.refused += records;
+                self.window.give_back(permit);
+                let _ = tell.send(Err(PublishError::Refused(why)));
+                self.pump();
+            }
+            Some(Ask::Subscribe { sub }) => {
+                if let Some(sub) = self.subs.get_mut(&sub) {
+                    sub.end(TopicError::Refused(why));
+                }
+            }
+        }
+        true
+    }
+
+    fn refuse_topic(&mut self, at: usize, why: Refusal) {
+        let topic = &mut self.topics[at];
+        topic.refused = topic.number.is_none().then_some(why);
+        for tell in std::mem::take(&mut topic.waiting) {
+            let _ = tell.send(Err(why));
+        }
+        let unbound = topic.number.is_none();
+        for sub in self.subs.values_mut().filter(|sub| unbound && sub.topic == at) {
+            sub.end(TopicError::Refused(why));
+        }
+    }
+
+    /// A subscription of a topic that was wanted.
+    pub(crate) fn add_sub(
+        &mut self,
+        limits: &Limits,
+        topic: usize,
+        options: SubscribeOptions,
+    ) -> (u64, oneshot::Receiver<Result<(), TopicError>>) {
+        let (tell, told) = oneshot::channel();
+        let id = self.next_sub;
+        self.next_sub += 1;
+        let sub = Sub {
+            topic,
+            options,
+            inbox: Inbox::new(limits, options.queue),
+            waker: None,
+            position: None,
+            number: None,
+            tell: Some(tell),
+            ended: None,
+            reader: Arc::new(Notify::new()),
+        };
+        self.subs.insert(id, sub);
+        if self.topics[topic].number.is_some() {
+            self.subscribe(id);
+        }
+        (id, told)
+    }
+
+    fn subscribe(&mut self, id: u64) {
+        let pending = |ask: &Ask| matches!(ask, Ask::Subscribe { sub } if *sub == id);
+        if self.asks.values().any(pending) {
+            return;
+        }
+        let request = self.request(Ask::Subscribe { sub: id });
+        let Sub { topic, options, position, .. } = &self.subs[&id];
+        let SubscribeOptions { start, policy, batches, bytes, .. } = *options;
+        let start = position.map_or(start, |(epoch, sequence)| Start::At { epoch, sequence });
+        let Some(topic) = self.topics[*topic].number else { return };
+        let frame = Frame::Subscribe { request, topic, policy, batches, bytes, start };
+        self.outbox.push_back(frame.bytes());
+    }
+
+    /// The broker has opened a stream for this request. Answers whose it is; none when nobody
+    /// wants it any more.
+    pub(crate) fn subscribed(&mut self, request: u64, number: u32) -> Option<u64> {
+        let Some(Ask::Subscribe { sub: id }) = self.asks.remove(&request) else { return None };
+        let Some(sub) = self.subs.get_mut(&id) else {
+            self.outbox.push_back(Frame::Unsubscribe { subscription: number }.bytes());
+            return None;
+        };
+        sub.number = Some(number);
+        if let Some(tell) = sub.tell.take() {
+            let _ = tell.send(Ok(()));
+        }
+        Some(id)
+    }
+
+    pub(crate) fn end_sub(&mut self, id: u64, why: TopicError) {
+        if let Some(sub) = self.subs.get_mut(&id) {
+            sub.end(why);
+        }
+    }
+
+    /// The application has enough of a subscription.
+    pub(crate) fn drop_sub(&mut self, id: u64) {
+        let Some(sub) = self.subs.remove(&id) else { return };
+        sub.reader.notify_waiters();
+        if let (Some(subscription), None) = (sub.number, sub.ended) {
+            self.outbox.push_back(Frame::Unsubscribe { subscription }.bytes());
+        }
+    }
+
+    pub(crate) fn take_asked(&mut self) -> Option<Vec<u8>> {
+        self.outbox.pop_front()
+    }
+
+    /// Answers a ping.
+    pub(crate) fn pong(&mut self, token: u64) {
+        // A peer that asks again before it was answered gets one answer.
+        if self.outbox.len() < 2 * MAX_TOPICS {
+            self.outbox.push_back(Frame::Pong { token }.bytes());
+        }
+    }
+
+    /// An acked batch goes out now.
+    pub(crate) fn publish_asked(&mut self, reply: Reply, permit: Permit, records: u64) -> Mode {
+        let Reply { waits, tell } = reply;
+        let request = self.request(Ask::Publish { tell, permit, records });
+        if waits { Mode::Waiting { request } } else { Mode::Acked { request } }
+    }
+
+    /// Unacked records were handed to the transport.
+    pub(crate) fn sent(&mut self, bytes: u64, records: u64) {
+        self.stats.sent += records;
+        self.transit.push_back((bytes, records));
+        self.transit_bytes += bytes;
+        while let Some((bytes, _)) = self.transit.front() {
+            if self.transit_bytes - bytes < IN_TRANSIT {
+                break;
+            }
+            self.transit_bytes -= bytes;
+            self.transit.pop_front();
+        }
+    }
+
+    /// All that was sent has arrived.
+    pub(crate) fn arrived(&mut self) {
+        self.transit.clear();
+        self.transit_bytes = 0;
+    }
+
+    /// Nothing more is published: who waits in the window or before the queue is refused.
+    pub(crate) fn close(&mut self) {
+        self.is_closing = true;
+        self.window.close();
+        self.pump();
+        self.queue.close();
+        while let Some((ticket, item, _)) = self.queue.poll() {
+            self.queue_waits.remove(&ticket);
+            self.give_up(item, PublishError::Closed);
+        }
+    }
+
+    /// There is no connection any more, and there will be none.
+    pub(crate) fn end(&mut self) {
+        self.close();
+        self.is_closed = true;
+        if let Some(item) = self.carried.take() {
+            self.give_up(item, PublishError::Closed);
+        }
+        while let Some(popped) = self.queue.pop() {
+            self.give_up(popped.item, PublishError::Closed);
+        }
+        for topic in &mut self.topics {
+            // Who waits learns from the end of the channel.
+            topic.waiting.clear();
+        }
+        for sub in self.subs.values_mut() {
+            sub.end(TopicError::Closed);
+            sub.reader.notify_waiters();
+        }
+    }
+
+    /// Whether a publish waits for its answer.
+    pub(crate) fn has_unanswered(&self) -> bool {
+        self.asks.values().any(|ask| matches!(ask, Ask::Publish { .. }))
+    }
+
+    pub(crate) const fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// A batch that is not sent.
+    pub(crate) fn give_up(&mut self, item: Item, why: PublishError) {
+        let records = item.records.len() as u64;
+        self.window.give_back(item.permit);
+        match item.reply {
+            Some(reply) => {
+                let _ = reply.tell.send(Err(why));
+            }
+            None => self.stats.refused += records,
+        }
+        self.pump();
+    }
+}

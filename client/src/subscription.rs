@@ -1,0 +1,320 @@
+//! Subscriptions: checkpoint 7, and the reader that fills it.
+
+use crate::client::Handle;
+use crate::error::{Refusal, TopicError};
+use crate::state::{Shared, Sub};
+use bytes::Bytes;
+use futures_core::Stream;
+use quinn::{ReadError, RecvStream, VarInt};
+use sluicegate_core::client::inbox::{Answer, Event as Kept, Next};
+use sluicegate_core::{Gap, Place, Reason};
+use sluicegate_wire::quic::{self, Assembler, Frame, Retry, varint};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::sync::Notify;
+
+/// Bytes that one read takes from a stream.
+const READ: usize = 64 << 10;
+
+/// What happens on a subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Records were lost, at the broker or in this process.
+    Gap(Gap),
+    /// A record.
+    Record {
+        /// Its number in the topic.
+        sequence: u64,
+        /// What was published.
+        payload: Bytes,
+    },
+    /// The topic's life began anew while there was no connection: numbers begin anew too.
+    Restarted {
+        /// The topic's epoch.
+        epoch: u64,
+        /// The number of the first record that can come.
+        start: u64,
+    },
+}
+
+/// What an inbox holds.
+#[derive(Clone, Debug)]
+pub(crate) enum Arrived {
+    /// A block of records: a count, and as many lengths with bytes.
+    Batch(Bytes),
+    Restarted {
+        epoch: u64,
+        start: u64,
+    },
+}
+
+/// Records of one topic, in order, from one connection after the other. Dropped, it ends.
+#[derive(Debug)]
+pub struct Subscription {
+    handle: Arc<Handle>,
+    id: u64,
+    /// Records of the batch that was taken last: their number, how many, their bytes.
+    batch: (u64, u32, Bytes),
+    is_over: bool,
+}
+
+impl Subscription {
+    pub(crate) const fn new(handle: Arc<Handle>, id: u64) -> Self {
+        Self { handle, id, batch: (0, 0, Bytes::new()), is_over: false }
+    }
+
+    /// The next event; none after the end. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// Once, when the broker has ended it, or the client is closed.
+    pub async fn next(&mut self) -> Option<Result<Event, TopicError>> {
+        poll_fn(|context| self.poll(context)).await
+    }
+
+    /// What arrived in this process and what became of it, in records and bytes.
+    pub fn books(&self) -> sluicegate_core::SubBooks {
+        let state = self.handle.shared().lock();
+        state.subs.get(&self.id).map(|sub| sub.inbox.books()).unwrap_or_default()
+    }
+
+    fn record(&mut self) -> Option<Event> {
+        let (sequence, left, block) = &mut self.batch;
+        if *left == 0 {
+            return None;
+        }
+        let mut rest = &block[..];
+        let len = varint::take(&mut rest).and_then(|len| usize::try_from(len).ok());
+        let len = len.expect("the block was checked when it came");
+        let head = block.len() - rest.len();
+        let mut payload = block.split_to(head + len);
+        let event = Event::Record { sequence: *sequence, payload: payload.split_off(head) };
+        *sequence += 1;
+        *left -= 1;
+        Some(event)
+    }
+
+    fn poll(&mut self, context: &Context<'_>) -> Poll<Option<Result<Event, TopicError>>> {
+        loop {
+            if let Some(event) = self.record() {
+                return Poll::Ready(Some(Ok(event)));
+            }
+            if self.is_over {
+                return Poll::Ready(None);
+            }
+            let mut state = self.handle.shared().lock();
+            let Some(sub) = state.subs.get_mut(&self.id) else { return Poll::Ready(None) };
+            let Some(taken) = sub.inbox.take() else {
+                if let Some(why) = sub.ended {
+                    self.is_over = true;
+                    return Poll::Ready(Some(Err(why)));
+                }
+                sub.waker = Some(context.waker().clone());
+                return Poll::Pending;
+            };
+            if taken.resume {
+                sub.reader.notify_waiters();
+            }
+            match taken.next {
+                Next::Gap(gap) => return Poll::Ready(Some(Ok(Event::Gap(gap)))),
+                Next::Event(Kept { value: Arrived::Restarted { epoch, start }, .. }) => {
+                    return Poll::Ready(Some(Ok(Event::Restarted { epoch, start })));
+                }
+                Next::Event(Kept { first, records, value: Arrived::Batch(mut block), .. }) => {
+                    let mut rest = &block[..];
+                    varint::take(&mut rest).expect("the block was checked when it came");
+                    let head = block.len() - rest.len();
+                    drop(state);
+                    self.batch = (first, records, block.split_off(head));
+                }
+            }
+        }
+    }
+}
+
+impl Stream for Subscription {
+    type Item = Result<Event, TopicError>;
+
+    fn poll_next(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Event, TopicError>>> {
+        self.get_mut().poll(context)
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let shared = self.handle.shared();
+        shared.lock().drop_sub(self.id);
+        shared.asked.notify_one();
+    }
+}
+
+/// Reads one subscription's stream until it ends.
+pub(crate) async fn read(shared: Arc<Shared>, stream: RecvStream) {
+    let mut reader = Reader {
+        assembler: Assembler::new(shared.limits.max_frame_bytes + quic::EVENTS_HEAD as u64),
+        stream,
+        rest: Bytes::new(),
+    };
+    let Ok(Some(frame)) = reader.next().await else { return };
+    let Ok(Some(Frame::Subscribed { request, subscription, epoch, start })) = quic::decode(&frame)
+    else {
+        return reader.stop();
+    };
+    let (id, wake) = {
+        let mut state = shared.lock();
+        let Some(id) = state.subscribed(request, subscription) else {
+            drop(state);
+            shared.asked.notify_one();
+            return reader.stop();
+        };
+        let sub = state.subs.get_mut(&id).expect("it was found a moment ago");
+        begin(sub, epoch, start);
+        (id, Arc::clone(&sub.reader))
+    };
+    loop {
+        let mut gone = std::pin::pin!(wake.notified());
+        gone.as_mut().enable();
+        let frame = tokio::select! {
+            biased;
+            frame = reader.next() => frame,
+            () = gone => {
+                if wants(&shared, id) {
+                    continue;
+                }
+                return reader.stop();
+            }
+        };
+        let frame = match frame {
+            Ok(Some(frame)) => Bytes::from(frame),
+            Ok(None) => return,
+            Err(why) => return why.map_or((), |why| shared.lock().end_sub(id, why)),
+        };
+        if !take(&shared, (id, &wake), &frame).await {
+            return reader.stop();
+        }
+    }
+}
+
+/// The subscription is in force on this connection.
+fn begin(sub: &mut Sub, epoch: u64, start: u64) {
+    let is_new = sub.position.is_some_and(|(before, _)| before != epoch);
+    sub.position = Some((epoch, start));
+    if is_new {
+        let value = Arrived::Restarted { epoch, start };
+        let event = Kept { first: start, records: 0, bytes: 0, value };
+        // Where there is no room for the news, the numbers tell it.
+        let _ = sub.inbox.push(event);
+        sub.wake();
+    }
+}
+
+fn wants(shared: &Shared, id: u64) -> bool {
+    let state = shared.lock();
+    state.subs.get(&id).is_some_and(|sub| sub.number.is_some() && sub.ended.is_none())
+}
+
+/// Takes one frame of a subscription. False when nothing more is to be read.
+async fn take(shared: &Shared, (id, wake): (u64, &Notify), frame: &Bytes) -> bool {
+    match quic::decode(frame) {
+        Ok(Some(Frame::Events { first, records })) => {
+            let value = Arrived::Batch(frame.slice_ref(records.block()));
+            let bytes = u32::try_from(records.block().len()).unwrap_or(u32::MAX);
+            let event = Kept { first, records: records.count(), bytes, value };
+            push(shared, (id, wake), event).await
+        }
+        Ok(Some(Frame::Gap { first, last, records, why })) => {
+            let mut state = shared.lock();
+            let Some(sub) = state.subs.get_mut(&id) else { return false };
+            let place = Place::from_code(why.place).unwrap_or(Place::Backlog);
+            let reason = Reason::from_code(why.reason).unwrap_or(Reason::Gone);
+            sub.inbox.lost(Gap { first, last, records, place, reason });
+            if let Some((_, next)) = &mut sub.position {
+                *next = (*next).max(last.saturating_add(1));
+            }
+            sub.wake();
+            true
+        }
+        Ok(Some(Frame::Ended { why })) => {
+            shared.lock().end_sub(id, TopicError::Ended(why.into()));
+            false
+        }
+        Ok(None) => true,
+        Ok(Some(_)) | Err(_) => {
+            let (place, reason) = (Some(Place::Table), Some(Reason::Gone));
+            let why = Refusal { place, reason, retry: Retry::Never };
+            shared.lock().end_sub(id, TopicError::Ended(why));
+            false
+        }
+    }
+}
+
+/// Puts an event into the inbox; where that blocks, waits until there is room.
+async fn push(shared: &Shared, (id, wake): (u64, &Notify), event: Kept<Arrived>) -> bool {
+    let next = event.first.saturating_add(event.records.into());
+    let mut event = event;
+    loop {
+        let mut resumed = std::pin::pin!(wake.notified());
+        resumed.as_mut().enable();
+        {
+            let mut state = shared.lock();
+            let Some(sub) = state.subs.get_mut(&id) else { return false };
+            match sub.inbox.push(event) {
+                Answer::Queued | Answer::Dropped(_) => {
+                    if let Some((_, position)) = &mut sub.position {
+                        *position = next;
+                    }
+                    sub.wake();
+                    return true;
+                }
+                // Its connection is gone: the next one brings it again.
+                Answer::Full(_) if sub.number.is_none() => return false,
+                Answer::Full(back) => event = back,
+            }
+        }
+        resumed.await;
+    }
+}
+
+struct Reader {
+    stream: RecvStream,
+    assembler: Assembler,
+    /// Read and not used.
+    rest: Bytes,
+}
+
+impl Reader {
+    /// The next frame; none when the connection is over, or the stream.
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, Option<TopicError>> {
+        loop {
+            let mut bytes = &self.rest[..];
+            let frame = self.assembler.take(&mut bytes).map_err(|_| None)?;
+            let used = self.rest.len() - bytes.len();
+            let _ = self.rest.split_to(used);
+            if frame.is_some() {
+                return Ok(frame);
+            }
+            match self.stream.read_chunk(READ, true).await {
+                Ok(Some(chunk)) => self.rest = chunk.bytes,
+                Ok(None) => return Ok(None),
+                Err(ReadError::Reset(code)) => return Err(Some(reset(code))),
+                Err(_) => return Err(None),
+            }
+        }
+    }
+
+    fn stop(mut self) {
+        // An error means that it has ended by itself.
+        let _ = self.stream.stop(VarInt::from_u32(0));
+    }
+}
+
+/// What the broker says to a client that does not read.
+fn reset(code: VarInt) -> TopicError {
+    let (place, reason) = quic::reset_reason(code.into_inner())
+        .map_or((None, None), |(p, r)| (Place::from_code(p), Reason::from_code(r)));
+    TopicError::Ended(Refusal { place, reason, retry: Retry::Never })
+}

@@ -1,0 +1,88 @@
+//! How `pub`, `sub` and `bench` reach a broker.
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use sluicegate_client::{Client, Options, Trust};
+use sluicegate_quic::config::Config;
+use sluicegate_quic::identity::CERTIFICATE;
+use std::path::PathBuf;
+use tokio::runtime::{Builder, Runtime};
+
+/// Which broker, and as whom.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Connect {
+    /// The broker
+    #[arg(long, value_name = "URL", default_value = "quic://127.0.0.1:4433")]
+    connect: String,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+/// As whom, and what is trusted.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Reach {
+    /// Whose topics
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    tenant: String,
+    /// What opens the tenant
+    #[arg(long, value_name = "SECRET", env = "SLUICEGATE_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// The SHA-256 of the broker's certificate, as `serve` prints it; without it and --ca the
+    /// development certificate of this user is trusted
+    #[arg(long, value_name = "HEX", conflicts_with = "ca")]
+    fingerprint: Option<String>,
+    /// Certificates in PEM that are trusted
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+}
+
+impl Reach {
+    pub(super) fn options(&self) -> Result<Options> {
+        let mut options = Options::new(self.trust()?);
+        options.tenant.clone_from(&self.tenant);
+        options.token = self.token.clone().unwrap_or_default();
+        Ok(options)
+    }
+
+    fn trust(&self) -> Result<Trust> {
+        use rustls::pki_types::CertificateDer;
+        use rustls::pki_types::pem::PemObject;
+        if let Some(text) = &self.fingerprint {
+            let mut fingerprint = [0; 32];
+            hex::decode_to_slice(text, &mut fingerprint).ok().with_context(|| {
+                format!("--fingerprint {text}: a SHA-256 is 64 hexadecimal digits")
+            })?;
+            return Ok(Trust::Fingerprint(fingerprint));
+        }
+        if let Some(path) = &self.ca {
+            let told = || format!("--ca {}: no PEM certificates can be read", path.display());
+            let certificates: Vec<_> = CertificateDer::pem_file_iter(path)
+                .and_then(Iterator::collect::<Result<_, _>>)
+                .with_context(told)?;
+            ensure!(!certificates.is_empty(), told());
+            return Ok(Trust::Certificates(certificates));
+        }
+        let path = Config::default().state_dir.join(CERTIFICATE);
+        let own = std::fs::read(&path).with_context(|| {
+            format!(
+                "{}: there is no development certificate: start `sluicegate-quic serve` on this \
+                 machine, or pass --fingerprint or --ca",
+                path.display()
+            )
+        })?;
+        Ok(Trust::Certificates(vec![own.into()]))
+    }
+}
+
+impl Connect {
+    pub(super) async fn client(&self) -> Result<Client> {
+        let url = &self.connect;
+        Client::connect(url, self.reach.options()?)
+            .await
+            .with_context(|| format!("--connect {url}"))
+    }
+}
+
+pub(super) fn runtime() -> Result<Runtime> {
+    Builder::new_current_thread().enable_all().build().context("cannot make a runtime")
+}
