@@ -4,7 +4,7 @@ use crate::access;
 use crate::fault::Wrong;
 use crate::shard::{Newcomer, Shard, Taken, Wanted};
 use bytes::Bytes;
-use quinn::{Connection, Incoming, RecvStream, SendStream, VarInt};
+use quinn::{Connection, ConnectionError, Incoming, RecvStream, SendStream, VarInt};
 use sluicegate_core::{ConnId, Place, Reason, Refusal, Retry};
 use sluicegate_wire::quic::{self, Assembler, Code, Frame};
 use std::future::poll_fn;
@@ -34,7 +34,15 @@ pub(crate) async fn serve(shard: Arc<Shard>, incoming: Incoming, known: impl FnO
     match met.unwrap_or(Err(Met::Wrong(Wrong::TimedOut))) {
         Ok((conn, control)) => {
             let result = go_on(&shard, &link, conn, control).await;
-            shard.lock().leave(conn);
+            let mut state = shard.lock();
+            match link.close_reason() {
+                // The peer took its leave, or stopped talking: what it did not take is its choice.
+                None | Some(ConnectionError::ApplicationClosed(_)) if result.is_ok() => {
+                    state.leave(conn);
+                }
+                _ => state.die(conn),
+            }
+            drop(state);
             shard.bell().ring();
             if let Err(wrong) = result {
                 close(&link, wrong.code(), &wrong.to_string());
@@ -196,11 +204,15 @@ async fn subscribe(
     let Some(outlet) = shard.lock().subscribe(conn, spare, wanted) else { return };
     let shard = Arc::clone(shard);
     tokio::spawn(async move {
-        // Stopped by the peer, or finished and acknowledged: then there is nothing to do.
-        if let Ok(Some(_)) = stopped.await {
-            shard.lock().stopped(outlet);
-            shard.bell().ring();
+        // Stopped by the peer, or finished and acknowledged; or the connection is over.
+        let Ok(by_peer) = stopped.await else { return };
+        let mut state = shard.lock();
+        if by_peer.is_some() {
+            state.stopped(outlet);
         }
+        state.arrived(conn, outlet);
+        drop(state);
+        shard.bell().ring();
     });
 }
 

@@ -3,7 +3,9 @@
 use crate::support::{Item, Peer, SLOW, Stage, Sub, is, never, publish, send, set, within};
 use quinn::{ConnectionError, SendStream};
 use sluicegate_core::{Limits, Place, Reason};
+use sluicegate_host::metrics::Unconfirmed;
 use sluicegate_quic::settings::Settings;
+use sluicegate_quic::transport::SEND_WINDOW;
 use sluicegate_wire::quic::{Frame, Mode, Policy, Start, decode};
 use std::time::Duration;
 
@@ -64,8 +66,48 @@ async fn a_client_that_dies_with_full_queues_leaves_nothing_behind() {
     let books = stage.books();
     assert!(books.lag.is_zero() && books.left.records >= 16, "{:?}", books.columns());
     assert_eq!(books.expected.records, books.delivered.records + books.left.records);
+    // Of what was delivered the transport has no word that it arrived.
+    let Unconfirmed { connections, bytes } = stage.shard.unconfirmed();
+    assert_eq!(connections, 1, "only one of them was a subscriber");
+    assert!(bytes >= books.delivered.bytes && bytes <= SEND_WINDOW, "{bytes}");
     bystander.is_heard(1).await;
     drop(pouring);
+}
+
+#[tokio::test]
+async fn what_a_peer_has_acknowledged_or_did_not_want_is_confirmed() {
+    let stage = short(Limits::default());
+    let mut writer = writer(&stage).await;
+    // One who takes its leave, one whose subscription had ended long before it died, and one who
+    // dies with what it had been sent.
+    let mut peers = Vec::new();
+    for _ in 0..3 {
+        let mut peer = stage.join().await;
+        let topic = peer.bind("t").await;
+        let sub = peer.subscribe(topic, Policy::DropNew, Start::Tail).await;
+        peers.push((peer, sub));
+    }
+    write(&mut writer, 10).await;
+    for (_, sub) in &mut peers {
+        assert_eq!(sub.events.read_until(1, 10).await.came.len(), 10);
+    }
+    let [(leaving, _first), (mut ended, mut sub), (dying, _last)] =
+        peers.try_into().map_err(|_| ()).unwrap();
+    leaving.link.close(crate::support::code(0), b"");
+    ended.say(&Frame::Unsubscribe { subscription: sub.number }).await;
+    assert_eq!(sub.events.item().await, Item::Ended(never(Place::Table, Reason::Closed)));
+    assert_eq!(sub.events.item().await, Item::End);
+    // By the time of a later answer its acknowledgement has come.
+    ended.is_heard(1).await;
+    ended.is_heard(2).await;
+    stage.until("one to be gone", |broker| broker.counts() == (3, 1)).await;
+    ended.die();
+    dying.die();
+    stage.until("the others to be missed", |broker| broker.counts().0 == 1).await;
+    let Unconfirmed { connections, bytes } = stage.shard.unconfirmed();
+    assert_eq!(connections, 1);
+    assert!((10 << 10..12 << 10).contains(&bytes), "{bytes}");
+    stage.settle().await;
 }
 
 #[tokio::test]
@@ -98,6 +140,7 @@ async fn at_the_end_everything_that_was_admitted_is_delivered() {
     assert_eq!((books.expected.records, books.delivered.records), (100, 100));
     assert_eq!(shard.look(|broker| broker.counts()), (0, 0));
     assert_eq!(endpoint.open_connections(), 0);
+    assert_eq!(shard.unconfirmed(), Unconfirmed::default(), "it was all acknowledged");
 }
 
 #[tokio::test]
