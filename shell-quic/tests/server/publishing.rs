@@ -213,3 +213,19 @@ async fn what_is_shed_is_told_in_sums_and_not_too_often() {
     assert!(frames <= 1 + paces, "{frames} notices in {paces} times 100 ms");
     held.stage.settle().await;
 }
+
+#[tokio::test]
+async fn what_merely_came_at_once_is_not_shed() {
+    let stage = Stage::usual();
+    let mut writer = stage.join().await;
+    let topic = writer.bind("t").await;
+    let mut stream = writer.publisher().await;
+    // Far more publishes than the queue has slots, in one piece.
+    let batches = 4_000;
+    let mut bytes = publish(topic, Mode::Unacked, &["x"]).repeat(batches);
+    bytes.extend(publish(topic, Mode::Acked { request: 1 }, &["last"]));
+    send(&mut stream, &bytes).await;
+    assert_eq!(writer.acked(1).await, batches as u64 + 1);
+    assert!(stage.books().shed.total().is_zero());
+    stage.settle().await;
+}
