@@ -10,6 +10,7 @@ use sluicegate_core::client::inbox::{Answer, Event as Kept, Next};
 use sluicegate_core::{Gap, Place, Reason};
 use sluicegate_wire::quic::{self, Assembler, Frame, Retry, varint};
 use std::future::poll_fn;
+use std::mem::take;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -50,19 +51,30 @@ pub(crate) enum Arrived {
     },
 }
 
+/// What is left of the batch that was taken last.
+#[derive(Debug)]
+struct Batch {
+    /// The number of the next record, and how many there are.
+    next: u64,
+    left: u32,
+    block: Bytes,
+    /// Where the next record is in the block.
+    at: usize,
+}
+
 /// Records of one topic, in order, from one connection after the other. Dropped, it ends.
 #[derive(Debug)]
 pub struct Subscription {
     handle: Arc<Handle>,
     id: u64,
-    /// Records of the batch that was taken last: their number, how many, their bytes.
-    batch: (u64, u32, Bytes),
+    batch: Batch,
     is_over: bool,
 }
 
 impl Subscription {
     pub(crate) const fn new(handle: Arc<Handle>, id: u64) -> Self {
-        Self { handle, id, batch: (0, 0, Bytes::new()), is_over: false }
+        let batch = Batch { next: 0, left: 0, block: Bytes::new(), at: 0 };
+        Self { handle, id, batch, is_over: false }
     }
 
     /// The next event; none after the end. Dropping the future loses nothing.
@@ -80,19 +92,18 @@ impl Subscription {
     }
 
     fn record(&mut self) -> Option<Event> {
-        let (sequence, left, block) = &mut self.batch;
-        if *left == 0 {
-            return None;
-        }
-        let mut rest = &block[..];
+        let Batch { next, left, block, at } = &mut self.batch;
+        *left = left.checked_sub(1)?;
+        let mut rest = &block[*at..];
         let len = varint::take(&mut rest).and_then(|len| usize::try_from(len).ok());
         let len = len.expect("the block was checked when it came");
-        let head = block.len() - rest.len();
-        let mut payload = block.split_to(head + len);
-        let event = Event::Record { sequence: *sequence, payload: payload.split_off(head) };
-        *sequence += 1;
-        *left -= 1;
-        Some(event)
+        let from = block.len() - rest.len();
+        *at = from + len;
+        // The last one takes the handle of the block with it.
+        let payload = if *left > 0 { block.slice(from..*at) } else { take(block).slice(from..*at) };
+        let sequence = *next;
+        *next += 1;
+        Some(Event::Record { sequence, payload })
     }
 
     fn poll(&mut self, context: &Context<'_>) -> Poll<Option<Result<Event, TopicError>>> {
@@ -121,12 +132,12 @@ impl Subscription {
                 Next::Event(Kept { value: Arrived::Restarted { epoch, start }, .. }) => {
                     return Poll::Ready(Some(Ok(Event::Restarted { epoch, start })));
                 }
-                Next::Event(Kept { first, records, value: Arrived::Batch(mut block), .. }) => {
+                Next::Event(Kept { first, records, value: Arrived::Batch(block), .. }) => {
                     let mut rest = &block[..];
                     varint::take(&mut rest).expect("the block was checked when it came");
-                    let head = block.len() - rest.len();
+                    let at = block.len() - rest.len();
                     drop(state);
-                    self.batch = (first, records, block.split_off(head));
+                    self.batch = Batch { next: first, left: records, block, at };
                 }
             }
         }
@@ -193,7 +204,7 @@ pub(crate) async fn read(shared: Arc<Shared>, stream: RecvStream) {
             Ok(None) => return,
             Err(why) => return why.map_or((), |why| shared.lock().end_sub(id, why)),
         };
-        if !take(&shared, (id, &wake), &frame).await {
+        if !arrive(&shared, (id, &wake), &frame).await {
             return reader.stop();
         }
     }
@@ -218,7 +229,7 @@ fn wants(shared: &Shared, id: u64) -> bool {
 }
 
 /// Takes one frame of a subscription. False when nothing more is to be read.
-async fn take(shared: &Shared, (id, wake): (u64, &Notify), frame: &Bytes) -> bool {
+async fn arrive(shared: &Shared, (id, wake): (u64, &Notify), frame: &Bytes) -> bool {
     match quic::decode(frame) {
         Ok(Some(Frame::Events { first, records })) => {
             let value = Arrived::Batch(frame.slice_ref(records.block()));

@@ -12,12 +12,13 @@ use sluicegate_core::Place;
 use sluicegate_host::clock::Clock;
 use sluicegate_quic::config::Config;
 use sluicegate_quic::process::Process;
+use std::pin::pin;
 use std::time::Duration;
 
 /// The topic of a run.
 const TOPIC: &str = "bench";
 
-/// A run is over when nothing has come for so long.
+/// A run is over when nothing has come for so long, or twice as long.
 const SILENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn run(plan: &Plan) -> Result<Outcome> {
@@ -98,16 +99,18 @@ async fn publish(plan: &Plan, clock: &Clock, client: &Client) -> Result<u64> {
     while number < total {
         let count = u64::try_from(plan.batch)?.min(total - number);
         pace.wait(number).await;
-        let mut records = Vec::with_capacity(plan.batch);
+        let mut block = vec![0; plan.payload * usize::try_from(count)?];
+        let mut rest = &mut block[..];
         for _ in 0..count {
             if number == plan.warmup {
                 began = clock.now().as_nanos();
             }
-            let mut record = vec![0; plan.payload];
-            stamp(&mut record, number, clock);
-            records.push(Bytes::from(record));
-            number += 1;
+            let (record, after) = rest.split_at_mut(plan.payload);
+            stamp(record, number, clock);
+            (rest, number) = (after, number + 1);
         }
+        let mut block = Bytes::from(block);
+        let records = (0..count).map(|_| block.split_to(plan.payload)).collect();
         if plan.mode == Mode::Latency {
             publisher.publish_batch_acked(records, true).await?;
         } else {
@@ -124,8 +127,22 @@ async fn read(
     client: Client,
 ) -> Result<Tally> {
     let mut number = 0;
+    let mut quiet = pin!(tokio::time::sleep(SILENCE));
+    let mut seen = 0;
     while number < total {
-        let Ok(next) = tokio::time::timeout(SILENCE, subscription.next()).await else { break };
+        let next = tokio::select! {
+            biased;
+            next = subscription.next() => next,
+            () = &mut quiet => {
+                // A timer for each record would be most of the work.
+                if seen == number {
+                    break;
+                }
+                seen = number;
+                quiet.as_mut().reset(tokio::time::Instant::now() + SILENCE);
+                continue;
+            }
+        };
         match next.context("the subscription ended")?? {
             Event::Record { payload, .. } => {
                 tally.see(&payload, number);
