@@ -192,7 +192,7 @@ async fn what_is_shed_is_told_in_sums_and_not_too_often() {
     let held = Held::new(&[("pub_queue_total", 4), ("pub_queue_depth", 4)]).await;
     let mut writer = held.stage.join().await;
     let topic = writer.bind("held").await;
-    let start = std::time::Instant::now();
+    let start = tokio::time::Instant::now();
     let mut stream = writer.publisher().await;
     for _ in 0..500 {
         send(&mut stream, &publish(topic, Mode::Unacked, &["x", "y"])).await;
