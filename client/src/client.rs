@@ -6,6 +6,7 @@ use crate::options::{Options, SubscribeOptions};
 use crate::publishing::Publisher;
 use crate::state::{Shared, Stats};
 use crate::subscription::Subscription;
+use crate::topic::Right;
 use sluicegate_core::Rand;
 use sluicegate_wire::quic::Code;
 use std::sync::Arc;
@@ -64,7 +65,7 @@ impl Client {
     /// # Errors
     /// When the broker does not allow it.
     pub async fn publisher(&self, topic: &str) -> Result<Publisher, TopicError> {
-        let at = self.bind(topic, (true, false)).await?;
+        let at = self.bind(topic, Right::Publish).await?;
         Ok(Publisher::new(Arc::clone(&self.handle), at))
     }
 
@@ -77,7 +78,7 @@ impl Client {
         topic: &str,
         options: SubscribeOptions,
     ) -> Result<Subscription, TopicError> {
-        let at = self.bind(topic, (false, true)).await?;
+        let at = self.bind(topic, Right::Subscribe).await?;
         let shared = self.handle.shared();
         let (id, told) = shared.lock().add_sub(&shared.limits, at, options);
         // Given up before it is confirmed, it ends with this value.
@@ -87,9 +88,9 @@ impl Client {
         Ok(subscription)
     }
 
-    async fn bind(&self, topic: &str, rights: (bool, bool)) -> Result<usize, TopicError> {
+    async fn bind(&self, topic: &str, right: Right) -> Result<usize, TopicError> {
         let shared = self.handle.shared();
-        let (at, told) = shared.lock().want(topic, rights)?;
+        let (at, told) = shared.lock().want(topic, right)?;
         shared.asked.notify_one();
         if let Some(told) = told {
             let answer = told.await.map_err(|_| TopicError::Closed)?;
@@ -142,7 +143,7 @@ async fn keep(shared: Arc<Shared>, target: link::Target, options: Options, first
 
 /// Serves one connection until it ends.
 async fn serve(shared: &Arc<Shared>, link: Link) {
-    shared.lock().up();
+    shared.lock().up(link.max_frame);
     shared.asked.notify_one();
     shared.queued.notify_one();
     let mut ending = std::pin::pin!(link::serve(shared, link));

@@ -36,6 +36,7 @@ mod options;
 mod publishing;
 mod state;
 mod subscription;
+mod topic;
 mod transport;
 
 pub use client::Client;

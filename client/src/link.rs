@@ -64,6 +64,8 @@ pub(crate) struct Link {
     connection: Connection,
     send: SendStream,
     control: Control,
+    /// The longest frame that the broker takes, in bytes.
+    pub(crate) max_frame: u64,
 }
 
 /// Connects and says who it is.
@@ -103,7 +105,10 @@ async fn greet(connection: &Connection, options: &Options) -> Result<Link, Conne
         return Err(gone());
     };
     match quic::decode(&frame) {
-        Ok(Some(Frame::Welcome(_))) => Ok(Link { connection: connection.clone(), send, control }),
+        Ok(Some(Frame::Welcome(welcome))) => {
+            let max_frame = welcome.max_frame_bytes;
+            Ok(Link { connection: connection.clone(), send, control, max_frame })
+        }
         _ => Err(ConnectError::Unreachable("the server does not speak the protocol".to_owned())),
     }
 }
@@ -123,7 +128,7 @@ fn ended(error: ConnectionError) -> ConnectError {
 /// Serves a connection until it ends, by itself or because all was published and the client is
 /// being closed.
 pub(crate) async fn serve(shared: &Arc<Shared>, link: Link) {
-    let Link { connection, send, control } = link;
+    let Link { connection, send, control, .. } = link;
     tokio::select! {
         biased;
         () = hear(shared, control) => {}
@@ -183,7 +188,7 @@ async fn ask(shared: &Shared, mut send: SendStream) {
 /// Takes the streams of subscriptions.
 async fn accept(shared: &Arc<Shared>, connection: &Connection) {
     while let Ok(stream) = connection.accept_uni().await {
-        tokio::spawn(subscription::read(Arc::clone(shared), stream));
+        tokio::spawn(subscription::read(Arc::clone(shared), connection.clone(), stream));
     }
 }
 

@@ -8,13 +8,20 @@ use quinn::{Connection, SendStream};
 use sluicegate_core::Ticket;
 use sluicegate_core::client::queue::{Answer as Place, Popped};
 use sluicegate_core::client::window::{Answer, Permit};
-use sluicegate_wire::quic::{MAX_RECORDS, Mode, put_publish};
+use sluicegate_wire::quic::{MAX_RECORDS, Mode, PUBLISH_HEAD, Retry, put_publish, records_len};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// What single publishes are gathered into while they wait.
 const GATHERED_RECORDS: usize = 64;
 const GATHERED_BYTES: usize = 64 << 10;
+
+/// The broker of this connection would take a frame of this length for a fault.
+const TOO_LONG: Refusal = Refusal {
+    place: Some(sluicegate_core::Place::Window),
+    reason: Some(sluicegate_core::Reason::Oversize),
+    retry: Retry::Never,
+};
 
 /// Publishes to one topic. Clones publish to the same.
 ///
@@ -295,15 +302,21 @@ fn pop(state: &mut State) -> Option<Item> {
 fn next<'a>(state: &mut State, shared: &'a Shared) -> Option<Writing<'a>> {
     loop {
         let item = pop(state)?;
-        let topic = &state.topics[item.topic];
-        if let Some(why) = topic.refused {
-            state.give_up(item, PublishError::Refused(why));
+        let number = match state.topics[item.topic].publishes() {
+            Ok(Some(number)) => number,
+            Ok(None) => {
+                state.carried = Some(item);
+                return None;
+            }
+            Err(why) => {
+                state.give_up(item, PublishError::Refused(why));
+                continue;
+            }
+        };
+        if (PUBLISH_HEAD + records_len(&item.records)) as u64 > state.max_frame {
+            state.give_up(item, PublishError::Refused(TOO_LONG));
             continue;
         }
-        let Some(number) = topic.number else {
-            state.carried = Some(item);
-            return None;
-        };
         let Item { topic, mut records, permit, reply } = item;
         let mut permits = Vec::new();
         let mode = match reply {
@@ -324,11 +337,13 @@ fn next<'a>(state: &mut State, shared: &'a Shared) -> Option<Writing<'a>> {
 /// Adds what waits behind and may travel in the same batch.
 fn gather(state: &mut State, topic: usize, batch: (&mut Vec<Bytes>, &mut Vec<Permit>)) {
     let (records, permits) = batch;
-    let mut bytes: usize = records.iter().map(Bytes::len).sum();
+    let most = usize::try_from(state.max_frame).unwrap_or(usize::MAX);
+    let most = most.saturating_sub(PUBLISH_HEAD).min(GATHERED_BYTES);
+    let mut bytes = records_len(records);
     while let Some(item) = pop(state) {
-        let len: usize = item.records.iter().map(Bytes::len).sum();
-        let fits =
-            records.len() + item.records.len() <= GATHERED_RECORDS && bytes + len <= GATHERED_BYTES;
+        // Two counts that become one: more than it takes, never less.
+        let len = records_len(&item.records);
+        let fits = records.len() + item.records.len() <= GATHERED_RECORDS && bytes + len <= most;
         if item.topic != topic || item.reply.is_some() || !fits {
             state.carried = Some(item);
             return;

@@ -3,6 +3,7 @@
 use crate::error::{PublishError, Refusal, TopicError};
 use crate::options::SubscribeOptions;
 use crate::subscription::Arrived;
+use crate::topic::{Bound, Right, Topic};
 use bytes::Bytes;
 use sluicegate_core::client::inbox::Inbox;
 use sluicegate_core::client::queue::Queue;
@@ -91,26 +92,10 @@ pub(crate) struct Reply {
     pub(crate) tell: oneshot::Sender<Result<u64, PublishError>>,
 }
 
-/// Tells whether a topic could be bound.
-pub(crate) type Bound = oneshot::Receiver<Result<(), Refusal>>;
-
-/// A topic that the application has named.
-#[derive(Debug)]
-pub(crate) struct Topic {
-    pub(crate) name: Arc<str>,
-    pub(crate) publish: bool,
-    pub(crate) subscribe: bool,
-    /// Its number on the connection, once it is bound there.
-    pub(crate) number: Option<u32>,
-    /// Why it is not bound, if the broker has said no.
-    pub(crate) refused: Option<Refusal>,
-    waiting: Vec<oneshot::Sender<Result<(), Refusal>>>,
-}
-
 /// A request that was not answered.
 #[derive(Debug)]
 enum Ask {
-    Bind { topic: usize },
+    Bind { topic: usize, right: Right },
     Publish { tell: oneshot::Sender<Result<u64, PublishError>>, permit: Permit, records: u64 },
     Subscribe { sub: u64 },
 }
@@ -126,6 +111,8 @@ pub(crate) struct Sub {
     pub(crate) position: Option<(u64, u64)>,
     /// Its number on the connection.
     pub(crate) number: Option<u32>,
+    /// How many streams it has had: what is left of an older one is not taken, it comes again.
+    life: u64,
     /// Who waits for the first confirmation.
     tell: Option<oneshot::Sender<Result<(), TopicError>>>,
     pub(crate) ended: Option<TopicError>,
@@ -167,6 +154,8 @@ pub(crate) struct State {
     pub(crate) subs: BTreeMap<u64, Sub>,
     next_sub: u64,
     is_up: bool,
+    /// The longest frame that the broker takes, in bytes.
+    pub(crate) max_frame: u64,
     pub(crate) is_closing: bool,
     is_closed: bool,
     /// Sent without asking and maybe not arrived: bytes and records.
@@ -190,6 +179,7 @@ impl State {
             subs: BTreeMap::new(),
             next_sub: 0,
             is_up: false,
+            max_frame: limits.max_frame_bytes,
             is_closing: false,
             is_closed: false,
             transit: VecDeque::new(),
@@ -205,12 +195,12 @@ impl State {
         request
     }
 
-    /// Wants a topic bound with these rights. Answers its place, and who tells when it is; none
-    /// when it is already.
+    /// Wants a right to a topic. Answers its place, and who tells when it is granted; none when it
+    /// is already.
     pub(crate) fn want(
         &mut self,
         name: &str,
-        (publish, subscribe): (bool, bool),
+        right: Right,
     ) -> Result<(usize, Option<Bound>), TopicError> {
         if self.is_closing {
             return Err(TopicError::Closed);
@@ -226,43 +216,33 @@ impl State {
             return Err(TopicError::Refused(why.into()));
         }
         if at == self.topics.len() {
-            self.topics.push(Topic {
-                name: name.into(),
-                publish: false,
-                subscribe: false,
-                number: None,
-                refused: None,
-                waiting: Vec::new(),
-            });
+            self.topics.push(Topic::new(name));
         }
-        let topic = &mut self.topics[at];
-        let has = (topic.publish || !publish) && (topic.subscribe || !subscribe);
-        if has && topic.number.is_some() {
-            return Ok((at, None));
-        }
-        topic.publish |= publish;
-        topic.subscribe |= subscribe;
-        topic.refused = None;
-        let (tell, told) = oneshot::channel();
-        topic.waiting.push(tell);
+        let told = self.topics[at].want(right);
         if self.is_up {
-            self.bind(at);
+            self.bind(at, right);
         }
-        Ok((at, Some(told)))
+        Ok((at, told))
     }
 
-    fn bind(&mut self, at: usize) {
-        let request = self.request(Ask::Bind { topic: at });
-        let Topic { name, publish, subscribe, .. } = &self.topics[at];
-        let (publish, subscribe) = (*publish, *subscribe);
-        self.outbox.push_back(Frame::Bind { request, publish, subscribe, topic: name }.bytes());
+    /// Asks for a right, unless it is there, or asked for.
+    fn bind(&mut self, at: usize, right: Right) {
+        if !self.topics[at].ask(right) {
+            return;
+        }
+        let request = self.request(Ask::Bind { topic: at, right });
+        let (publish, subscribe) = (right == Right::Publish, right == Right::Subscribe);
+        let topic = &self.topics[at].name;
+        self.outbox.push_back(Frame::Bind { request, publish, subscribe, topic }.bytes());
     }
 
     /// A connection is there: everything is asked for again.
-    pub(crate) fn up(&mut self) {
+    pub(crate) fn up(&mut self, max_frame: u64) {
         self.is_up = true;
+        self.max_frame = max_frame;
         for at in 0..self.topics.len() {
-            self.bind(at);
+            self.bind(at, Right::Publish);
+            self.bind(at, Right::Subscribe);
         }
     }
 
@@ -280,7 +260,7 @@ impl State {
         }
         self.stats.unconfirmed += self.transit.drain(..).map(|(_, records)| records).sum::<u64>();
         self.transit_bytes = 0;
-        self.topics.iter_mut().for_each(|topic| topic.number = None);
+        self.topics.iter_mut().for_each(Topic::down);
         for sub in self.subs.values_mut() {
             sub.number = None;
             sub.reader.notify_waiters();
@@ -305,12 +285,10 @@ impl State {
 
     /// An answer of the broker. False when it answers nothing that was asked.
     pub(crate) fn bound(&mut self, request: u64, number: u32) -> bool {
-        let Some(Ask::Bind { topic: at }) = self.asks.remove(&request) else { return false };
-        let topic = &mut self.topics[at];
-        topic.number = Some(number);
-        for tell in std::mem::take(&mut topic.waiting) {
-            // Who has asked may have given up.
-            let _ = tell.send(Ok(()));
+        let Some(Ask::Bind { topic: at, right }) = self.asks.remove(&request) else { return false };
+        self.topics[at].grant(right, number);
+        if right == Right::Publish {
+            return true;
         }
         let of = |(id, sub): (&u64, &Sub)| {
             let asks = sub.topic == at && sub.number.is_none() && sub.ended.is_none();
@@ -337,7 +315,7 @@ impl State {
     pub(crate) fn refused(&mut self, request: u64, why: Refusal) -> bool {
         match self.asks.remove(&request) {
             None => return false,
-            Some(Ask::Bind { topic }) => self.refuse_topic(topic, why),
+            Some(Ask::Bind { topic, right }) => self.refuse_topic(topic, right, why),
             Some(Ask::Publish { tell, permit, records }) => {
                 self.stats.refused += records;
                 self.window.give_back(permit);
@@ -353,14 +331,12 @@ impl State {
         true
     }
 
-    fn refuse_topic(&mut self, at: usize, why: Refusal) {
-        let topic = &mut self.topics[at];
-        topic.refused = topic.number.is_none().then_some(why);
-        for tell in std::mem::take(&mut topic.waiting) {
-            let _ = tell.send(Err(why));
+    fn refuse_topic(&mut self, at: usize, right: Right, why: Refusal) {
+        self.topics[at].refuse(right, why);
+        if right == Right::Publish {
+            return;
         }
-        let unbound = topic.number.is_none();
-        for sub in self.subs.values_mut().filter(|sub| unbound && sub.topic == at) {
+        for sub in self.subs.values_mut().filter(|sub| sub.topic == at) {
             sub.end(TopicError::Refused(why));
         }
     }
@@ -382,12 +358,13 @@ impl State {
             waker: None,
             position: None,
             number: None,
+            life: 0,
             tell: Some(tell),
             ended: None,
             reader: Arc::new(Notify::new()),
         };
         self.subs.insert(id, sub);
-        if self.topics[topic].number.is_some() {
+        if self.topics[topic].subscribes().is_some() {
             self.subscribe(id);
         }
         (id, told)
@@ -398,32 +375,40 @@ impl State {
         if self.asks.values().any(pending) {
             return;
         }
-        let request = self.request(Ask::Subscribe { sub: id });
         let Sub { topic, options, position, .. } = &self.subs[&id];
+        let Some(topic) = self.topics[*topic].subscribes() else { return };
         let SubscribeOptions { start, policy, batches, bytes, .. } = *options;
         let start = position.map_or(start, |(epoch, sequence)| Start::At { epoch, sequence });
-        let Some(topic) = self.topics[*topic].number else { return };
+        let request = self.request(Ask::Subscribe { sub: id });
         let frame = Frame::Subscribe { request, topic, policy, batches, bytes, start };
         self.outbox.push_back(frame.bytes());
     }
 
-    /// The broker has opened a stream for this request. Answers whose it is; none when nobody
-    /// wants it any more.
-    pub(crate) fn subscribed(&mut self, request: u64, number: u32) -> Option<u64> {
+    /// The broker has opened a stream for this request. Answers whose it is, and its life; none
+    /// when nobody wants it any more.
+    pub(crate) fn subscribed(&mut self, request: u64, number: u32) -> Option<(u64, u64)> {
         let Some(Ask::Subscribe { sub: id }) = self.asks.remove(&request) else { return None };
         let Some(sub) = self.subs.get_mut(&id) else {
             self.outbox.push_back(Frame::Unsubscribe { subscription: number }.bytes());
             return None;
         };
         sub.number = Some(number);
+        sub.life += 1;
+        let life = sub.life;
         if let Some(tell) = sub.tell.take() {
             let _ = tell.send(Ok(()));
         }
-        Some(id)
+        Some((id, life))
     }
 
-    pub(crate) fn end_sub(&mut self, id: u64, why: TopicError) {
-        if let Some(sub) = self.subs.get_mut(&id) {
+    /// The subscription that has this life; none when it is over, or its connection is.
+    pub(crate) fn living(&mut self, (id, life): (u64, u64)) -> Option<&mut Sub> {
+        let sub = self.subs.get_mut(&id)?;
+        (sub.life == life && sub.number.is_some() && sub.ended.is_none()).then_some(sub)
+    }
+
+    pub(crate) fn end_sub(&mut self, life: (u64, u64), why: TopicError) {
+        if let Some(sub) = self.living(life) {
             sub.end(why);
         }
     }
@@ -498,10 +483,7 @@ impl State {
         while let Some(popped) = self.queue.pop() {
             self.give_up(popped.item, PublishError::Closed);
         }
-        for topic in &mut self.topics {
-            // Who waits learns from the end of the channel.
-            topic.waiting.clear();
-        }
+        self.topics.iter_mut().for_each(Topic::end);
         for sub in self.subs.values_mut() {
             sub.end(TopicError::Closed);
             sub.reader.notify_waiters();

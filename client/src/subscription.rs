@@ -5,10 +5,10 @@ use crate::error::{Refusal, TopicError};
 use crate::state::{Shared, Sub};
 use bytes::Bytes;
 use futures_core::Stream;
-use quinn::{ReadError, RecvStream, VarInt};
+use quinn::{Connection, ReadError, RecvStream, VarInt};
 use sluicegate_core::client::inbox::{Answer, Event as Kept, Next};
 use sluicegate_core::{Gap, Place, Reason};
-use sluicegate_wire::quic::{self, Assembler, Frame, Retry, varint};
+use sluicegate_wire::quic::{self, Assembler, Code, Frame, Retry, varint};
 use std::future::poll_fn;
 use std::mem::take;
 use std::pin::Pin;
@@ -39,6 +39,16 @@ pub enum Event {
         start: u64,
     },
 }
+
+/// A subscription, and which of its streams.
+type Life = (u64, u64);
+
+/// Its stream broke the protocol, or stopped without a last word.
+const BROKEN: TopicError = TopicError::Ended(Refusal {
+    place: Some(Place::Table),
+    reason: Some(Reason::Gone),
+    retry: Retry::Never,
+});
 
 /// What an inbox holds.
 #[derive(Clone, Debug)]
@@ -164,50 +174,63 @@ impl Drop for Subscription {
 }
 
 /// Reads one subscription's stream until it ends.
-pub(crate) async fn read(shared: Arc<Shared>, stream: RecvStream) {
+pub(crate) async fn read(shared: Arc<Shared>, connection: Connection, stream: RecvStream) {
     let mut reader = Reader {
         assembler: Assembler::new(shared.limits.max_frame_bytes + quic::EVENTS_HEAD as u64),
         stream,
         rest: Bytes::new(),
     };
-    let Ok(Some(frame)) = reader.next().await else { return };
+    let frame = match reader.next().await {
+        Ok(frame) => frame,
+        Err(Stop::Lost) => return,
+        // Nobody knows whose it was: all are asked for again, on a new connection.
+        Err(Stop::Ended(_)) => return fault(&connection),
+    };
     let Ok(Some(Frame::Subscribed { request, subscription, epoch, start })) = quic::decode(&frame)
     else {
-        return reader.stop();
+        return fault(&connection);
     };
-    let (id, wake) = {
+    let (life, wake) = {
         let mut state = shared.lock();
-        let Some(id) = state.subscribed(request, subscription) else {
+        let Some(life) = state.subscribed(request, subscription) else {
             drop(state);
             shared.asked.notify_one();
             return reader.stop();
         };
-        let sub = state.subs.get_mut(&id).expect("it was found a moment ago");
+        let Some(sub) = state.living(life) else { return reader.stop() };
         begin(sub, epoch, start);
-        (id, Arc::clone(&sub.reader))
+        (life, Arc::clone(&sub.reader))
     };
     loop {
         let mut gone = std::pin::pin!(wake.notified());
         gone.as_mut().enable();
+        // After enabling: what is told in between is not missed.
+        if shared.lock().living(life).is_none() {
+            return reader.stop();
+        }
         let frame = tokio::select! {
             biased;
             frame = reader.next() => frame,
-            () = gone => {
-                if wants(&shared, id) {
-                    continue;
-                }
+            () = gone => continue,
+        };
+        let frame = match frame {
+            Ok(frame) => Bytes::from(frame),
+            Err(Stop::Lost) => return,
+            Err(Stop::Ended(why)) => {
+                shared.lock().end_sub(life, why);
                 return reader.stop();
             }
         };
-        let frame = match frame {
-            Ok(Some(frame)) => Bytes::from(frame),
-            Ok(None) => return,
-            Err(why) => return why.map_or((), |why| shared.lock().end_sub(id, why)),
-        };
-        if !arrive(&shared, (id, &wake), &frame).await {
+        if !arrive(&shared, (life, &wake), &frame).await {
             return reader.stop();
         }
     }
+}
+
+/// The server does not keep to the protocol.
+fn fault(connection: &Connection) {
+    let code = u32::from(Code::Unexpected.number());
+    connection.close(code.into(), b"a stream that does not begin with Subscribed");
 }
 
 /// The subscription is in force on this connection.
@@ -223,23 +246,18 @@ fn begin(sub: &mut Sub, epoch: u64, start: u64) {
     }
 }
 
-fn wants(shared: &Shared, id: u64) -> bool {
-    let state = shared.lock();
-    state.subs.get(&id).is_some_and(|sub| sub.number.is_some() && sub.ended.is_none())
-}
-
 /// Takes one frame of a subscription. False when nothing more is to be read.
-async fn arrive(shared: &Shared, (id, wake): (u64, &Notify), frame: &Bytes) -> bool {
+async fn arrive(shared: &Shared, (life, wake): (Life, &Notify), frame: &Bytes) -> bool {
     match quic::decode(frame) {
         Ok(Some(Frame::Events { first, records })) => {
             let value = Arrived::Batch(frame.slice_ref(records.block()));
             let bytes = u32::try_from(records.block().len()).unwrap_or(u32::MAX);
             let event = Kept { first, records: records.count(), bytes, value };
-            push(shared, (id, wake), event).await
+            push(shared, (life, wake), event).await
         }
         Ok(Some(Frame::Gap { first, last, records, why })) => {
             let mut state = shared.lock();
-            let Some(sub) = state.subs.get_mut(&id) else { return false };
+            let Some(sub) = state.living(life) else { return false };
             let place = Place::from_code(why.place).unwrap_or(Place::Backlog);
             let reason = Reason::from_code(why.reason).unwrap_or(Reason::Gone);
             sub.inbox.lost(Gap { first, last, records, place, reason });
@@ -250,21 +268,19 @@ async fn arrive(shared: &Shared, (id, wake): (u64, &Notify), frame: &Bytes) -> b
             true
         }
         Ok(Some(Frame::Ended { why })) => {
-            shared.lock().end_sub(id, TopicError::Ended(why.into()));
+            shared.lock().end_sub(life, TopicError::Ended(why.into()));
             false
         }
         Ok(None) => true,
         Ok(Some(_)) | Err(_) => {
-            let (place, reason) = (Some(Place::Table), Some(Reason::Gone));
-            let why = Refusal { place, reason, retry: Retry::Never };
-            shared.lock().end_sub(id, TopicError::Ended(why));
+            shared.lock().end_sub(life, BROKEN);
             false
         }
     }
 }
 
 /// Puts an event into the inbox; where that blocks, waits until there is room.
-async fn push(shared: &Shared, (id, wake): (u64, &Notify), event: Kept<Arrived>) -> bool {
+async fn push(shared: &Shared, (life, wake): (Life, &Notify), event: Kept<Arrived>) -> bool {
     let next = event.first.saturating_add(event.records.into());
     let mut event = event;
     loop {
@@ -272,7 +288,8 @@ async fn push(shared: &Shared, (id, wake): (u64, &Notify), event: Kept<Arrived>)
         resumed.as_mut().enable();
         {
             let mut state = shared.lock();
-            let Some(sub) = state.subs.get_mut(&id) else { return false };
+            // If its connection is gone, the next one brings it again.
+            let Some(sub) = state.living(life) else { return false };
             match sub.inbox.push(event) {
                 Answer::Queued | Answer::Dropped(_) => {
                     if let Some((_, position)) = &mut sub.position {
@@ -281,13 +298,19 @@ async fn push(shared: &Shared, (id, wake): (u64, &Notify), event: Kept<Arrived>)
                     sub.wake();
                     return true;
                 }
-                // Its connection is gone: the next one brings it again.
-                Answer::Full(_) if sub.number.is_none() => return false,
                 Answer::Full(back) => event = back,
             }
         }
         resumed.await;
     }
+}
+
+/// Why there is no next frame.
+enum Stop {
+    /// The stream is over: by a reset, or without a last word, or because it broke the protocol.
+    Ended(TopicError),
+    /// The connection is gone: the next one goes on.
+    Lost,
 }
 
 struct Reader {
@@ -298,21 +321,21 @@ struct Reader {
 }
 
 impl Reader {
-    /// The next frame; none when the connection is over, or the stream.
-    async fn next(&mut self) -> Result<Option<Vec<u8>>, Option<TopicError>> {
+    /// The next frame.
+    async fn next(&mut self) -> Result<Vec<u8>, Stop> {
         loop {
             let mut bytes = &self.rest[..];
-            let frame = self.assembler.take(&mut bytes).map_err(|_| None)?;
+            let frame = self.assembler.take(&mut bytes).map_err(|_| Stop::Ended(BROKEN))?;
             let used = self.rest.len() - bytes.len();
             let _ = self.rest.split_to(used);
-            if frame.is_some() {
+            if let Some(frame) = frame {
                 return Ok(frame);
             }
             match self.stream.read_chunk(READ, true).await {
                 Ok(Some(chunk)) => self.rest = chunk.bytes,
-                Ok(None) => return Ok(None),
-                Err(ReadError::Reset(code)) => return Err(Some(reset(code))),
-                Err(_) => return Err(None),
+                Ok(None) => return Err(Stop::Ended(BROKEN)),
+                Err(ReadError::Reset(code)) => return Err(Stop::Ended(reset(code))),
+                Err(_) => return Err(Stop::Lost),
             }
         }
     }

@@ -28,7 +28,7 @@ use crate::shed::{Band, Bands};
 use crate::slab::Slab;
 use crate::time::Instant;
 use crate::timer::Timers;
-use crate::topic::{Idle, Retained, Topic, Unused};
+use crate::topic::{Idle, Kept, Retained, Topic, Unused};
 use crate::verdict::{Ack, Place, Policy, Reason, Refusal};
 pub use crate::writer::Lane;
 use alloc::collections::VecDeque;
@@ -145,6 +145,8 @@ struct Tenant {
     topics: u32,
     /// Topics nobody uses, longest unused first.
     idle: List<Idle>,
+    /// Topics that only their log is a use of, longest unused first.
+    kept: List<Kept>,
 }
 
 /// A batch on its way to its topic's audience.
@@ -292,6 +294,14 @@ impl Broker {
         self.tenants.push(Tenant::default());
         self.ledger.tenants.push(Books::default());
         Ok(TenantId { index, generation: 0 })
+    }
+
+    /// From now on a tenant has a share of `weight` (1 to 1000). Cost: O(1).
+    pub fn reweigh(&mut self, tenant: TenantId, weight: u32) -> Result<(), Refusal> {
+        self.tape_reweigh(tenant, weight);
+        let index = self.tenant_index(tenant)?;
+        self.schedule.reweigh(index, weight.clamp(1, 1000));
+        Ok(())
     }
 
     fn tenant_index(&self, tenant: TenantId) -> Result<u32, Refusal> {

@@ -248,6 +248,14 @@ impl Schedule {
         self.lines.insert(line).0
     }
 
+    /// A tenant has another weight from its next turn on. What it saved up under the old one is
+    /// cut to one turn of the new one.
+    pub(crate) fn reweigh(&mut self, tenant: u32, weight: u32) {
+        let line = &mut self.lines[tenant];
+        line.weight = u64::from(weight);
+        line.deficit = line.deficit.min(self.quantum * line.weight);
+    }
+
     /// Adds a topic; topics and lanes have the same indices.
     pub(crate) fn add_lane(&mut self, tenant: u32) -> u32 {
         let lane = Lane {

@@ -94,12 +94,16 @@ pub(crate) struct Topic {
     retained: Link,
     forget_at: Instant,
     idle: Link,
+    kept: Link,
     unused: Link,
 }
 
 /// Topics of one tenant that nobody uses.
 #[derive(Debug)]
 pub(crate) struct Idle;
+/// Topics of one tenant that nobody uses, but whose log holds something.
+#[derive(Debug)]
+pub(crate) struct Kept;
 /// Topics of all tenants that nobody uses.
 #[derive(Debug)]
 pub(crate) struct Unused;
@@ -109,6 +113,7 @@ pub(crate) struct Unused;
 pub(crate) struct Retained;
 
 node!(Idle, Topic, idle);
+node!(Kept, Topic, kept);
 node!(Retained, Topic, retained);
 node!(Unused, Topic, unused);
 
@@ -156,6 +161,7 @@ impl Topic {
             retained: Link::default(),
             forget_at: Instant::NEVER,
             idle: Link::default(),
+            kept: Link::default(),
             unused: Link::default(),
         }
     }
@@ -167,10 +173,10 @@ impl Topic {
         first
     }
 
-    /// Whether a subscription or another shard needs it, or its log holds something.
+    /// Whether a subscription or another shard needs it.
     pub(crate) fn is_used(&self) -> bool {
         let elsewhere = self.member != Member::Off || self.flying.batches > 0;
-        self.subs > 0 || !self.log.is_empty() || self.interest != 0 || elsewhere
+        self.subs > 0 || self.interest != 0 || elsewhere
     }
 
     /// Bytes charged for it.
@@ -181,6 +187,11 @@ impl Topic {
     #[cfg(any(test, feature = "check"))]
     pub(crate) fn is_idle(&self) -> bool {
         self.idle.is_linked()
+    }
+
+    #[cfg(any(test, feature = "check"))]
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.is_linked()
     }
 
     pub(crate) fn audience_len(&self) -> u32 {

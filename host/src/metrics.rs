@@ -36,6 +36,25 @@ pub struct Process {
     pub turns: u64,
     /// Events for webhooks that were taken, given up, and found no room; and those that wait.
     pub webhooks: Webhooks,
+    /// What may not have arrived; none where the transport cannot tell.
+    pub unconfirmed: Option<Unconfirmed>,
+}
+
+/// What was delivered to connections that died before their peers had acknowledged it. It is a note
+/// beside the books: a part of what they call delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unconfirmed {
+    /// Connections that died so.
+    pub connections: u64,
+    /// The most that did not arrive, with heads and control frames.
+    pub bytes: u64,
+}
+
+impl std::ops::AddAssign for Unconfirmed {
+    fn add_assign(&mut self, other: Self) {
+        self.connections += other.connections;
+        self.bytes += other.bytes;
+    }
 }
 
 /// What became of events for webhooks, each counted once per endpoint that wants it.
@@ -116,20 +135,29 @@ impl Numbers {
         }
     }
 
-    /// Adds what another shard of the same process has read. Shards name the same tenants in the
-    /// same order.
+    /// Adds what another shard of the same process has read. One that has already heard of a new
+    /// tenant names it after the others.
     pub fn add(&mut self, other: &Self) {
         self.books += &other.books;
-        for ((_, sum), (_, part)) in self.tenants.iter_mut().zip(&other.tenants) {
-            add_totals(sum, part);
+        for (place, (name, part)) in other.tenants.iter().enumerate() {
+            let here = self.tenants.get(place).is_some_and(|(own, _)| own == name);
+            let known = || self.tenants.iter().position(|(own, _)| own == name);
+            match if here { Some(place) } else { known() } {
+                Some(at) => add_totals(&mut self.tenants[at].1, part),
+                None => self.tenants.push((name.clone(), *part)),
+            }
         }
         self.band = self.band.max(other.band);
         for (sum, part) in self.gauges.iter_mut().zip(&other.gauges) {
             sum.value += part.value;
         }
         self.factor = self.factor.min(other.factor);
-        let Process { sockets, refused_sockets, refused_calls, accept_stalls, turns, webhooks } =
+        let Process { sockets, refused_sockets, refused_calls, accept_stalls, turns, .. } =
             other.process;
+        let Process { webhooks, unconfirmed, .. } = other.process;
+        if let Some(part) = unconfirmed {
+            *self.process.unconfirmed.get_or_insert_default() += part;
+        }
         self.process.webhooks.delivered += webhooks.delivered;
         self.process.webhooks.given_up += webhooks.given_up;
         self.process.webhooks.overflowed += webhooks.overflowed;
@@ -256,6 +284,7 @@ impl Collector for Page {
             out.encode_descriptor(name, help, None, MetricType::Counter)?
                 .encode_counter(&value, NO_EXEMPLAR)?;
         }
+        self.unconfirmed(out)?;
         self.webhooks(out)
     }
 }
@@ -367,6 +396,30 @@ impl Page {
         Ok(())
     }
 
+    fn unconfirmed(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(Unconfirmed { connections, bytes }) = self.0.process.unconfirmed else {
+            return Ok(());
+        };
+        for (name, help, value) in [
+            (
+                "unconfirmed_connections",
+                "Moves when a connection dies before its peer has acknowledged all that was \
+                 delivered to it",
+                connections,
+            ),
+            (
+                "unconfirmed_bytes",
+                "Moves then too, by the most that may not have arrived: a part of what the books \
+                 call delivered, with heads and control frames",
+                bytes,
+            ),
+        ] {
+            out.encode_descriptor(name, help, None, MetricType::Counter)?
+                .encode_counter(&value, NO_EXEMPLAR)?;
+        }
+        Ok(())
+    }
+
     fn webhooks(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let Webhooks { delivered, given_up, overflowed, waiting } = self.0.process.webhooks;
         let help = "Moves when an event for a webhook's endpoint is taken, is given up, or finds \
@@ -460,6 +513,25 @@ mod tests {
     }
 
     #[test]
+    fn shards_that_do_not_know_the_same_tenants_yet_are_summed_up_by_name() {
+        let (broker, tenant) = broker();
+        let read = |names: &[&str]| {
+            let tenants: Vec<_> = names.iter().map(|name| (*name, tenant)).collect();
+            Numbers::read(&broker, &tenants, Process::default())
+        };
+        let mut sum = read(&["a", "b"]);
+        for names in [&["a", "c", "b"][..], &["a"]] {
+            sum.add(&read(names));
+        }
+        let delivered = |(name, page): &(String, Totals)| {
+            let column = page.iter().find(|(column, _)| *column == "delivered").unwrap();
+            (name.clone(), column.1.records)
+        };
+        let found: Vec<_> = sum.tenants.iter().map(delivered).collect();
+        assert_eq!(found, [("a", 3), ("b", 2), ("c", 1)].map(|(n, count)| (n.to_owned(), count)));
+    }
+
+    #[test]
     fn every_column_is_there_and_the_text_is_whole() {
         let (broker, tenant) = broker();
         let process = Process {
@@ -469,9 +541,11 @@ mod tests {
             accept_stalls: 2,
             turns: 4,
             webhooks: Webhooks { delivered: 6, given_up: 7, overflowed: 8, waiting: 9 },
+            unconfirmed: None,
         };
         let text = exposition(&broker, &[("1001", tenant)], process);
         assert!(text.ends_with("# EOF\n"), "{text}");
+        assert!(!text.contains("unconfirmed"), "nobody could tell: {text}");
         let lines = lines(&text);
         for line in [
             "sluicegate_records_total{column=\"offered\"} 3",
@@ -530,6 +604,7 @@ mod tests {
             accept_stalls: 1,
             turns: 3,
             webhooks: Webhooks { delivered: 1, ..Webhooks::default() },
+            unconfirmed: Some(Unconfirmed { connections: 1, bytes: 7 }),
         };
         let mut sum = Numbers::read(&second, &[("1001", other)], process);
         sum.add(&Numbers::read(&first, &[("1001", tenant)], process));
@@ -553,6 +628,8 @@ mod tests {
             "sluicegate_refused_calls_total 2",
             "sluicegate_refused_sockets_total 2",
             "sluicegate_turns_total 6",
+            "sluicegate_unconfirmed_bytes_total 14",
+            "sluicegate_unconfirmed_connections_total 2",
             "sluicegate_webhook_events_total{outcome=\"delivered\"} 2",
             &budget,
             &factor,

@@ -25,7 +25,7 @@ use peers::Sheds;
 use pipes::Pipe;
 use sluicegate_core::{Broker, ConnId, Instant, Lane, OutletId, Parcel, SubId, TenantId};
 use sluicegate_host::mesh::Port;
-use sluicegate_host::metrics::{Numbers, Process};
+use sluicegate_host::metrics::{Numbers, Process, Unconfirmed};
 use sluicegate_host::node::Node;
 use sluicegate_host::pool::Loan;
 use sluicegate_wire::quic::Frame;
@@ -131,7 +131,7 @@ impl Shard {
             subs: Table::default(),
             sheds: Sheds::default(),
             ways,
-            process: Process::default(),
+            process: Process { unconfirmed: Some(Unconfirmed::default()), ..Process::default() },
             jobs: 0,
             sessions: 0,
             stops_at: None,
@@ -174,6 +174,11 @@ impl Shard {
     /// Whether it takes nothing new any more.
     pub(crate) fn is_stopping(&self) -> bool {
         self.lock().stops_at.is_some()
+    }
+
+    /// What may not have arrived at peers whose connections died.
+    pub fn unconfirmed(&self) -> Unconfirmed {
+        self.lock().process.unconfirmed.unwrap_or_default()
     }
 
     /// Whether anybody is connected.

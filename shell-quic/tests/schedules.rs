@@ -98,7 +98,7 @@ impl World {
 }
 
 async fn within<F: Future>(future: F) -> F::Output {
-    timeout(PATIENCE, async { future.await }).await.expect("it did not come in time")
+    timeout(PATIENCE, future).await.expect("it did not come in time")
 }
 
 async fn next(subscription: &mut Subscription) -> Event {
@@ -341,9 +341,8 @@ async fn a_client_that_dies_in_the_middle_leaves_nothing_behind() {
 #[cfg_attr(not(madsim), tokio::test(start_paused = true))]
 #[cfg_attr(madsim, tokio::test)]
 async fn futures_that_are_dropped_at_any_poll_leave_the_window_whole() {
-    let mut limits = Limits::default();
-    limits.publish_inflight_bytes = 64 << 10;
-    limits.publish_queue_depth = 2;
+    let limits =
+        Limits { publish_inflight_bytes: 64 << 10, publish_queue_depth: 2, ..Limits::default() };
     let mut world = World::new(limits);
     let serving = world.serve();
     let client = world.client().await;

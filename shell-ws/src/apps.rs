@@ -60,6 +60,10 @@ pub struct App {
     /// Whether subscribers are told how many subscriptions their channel has.
     #[serde(default)]
     pub subscription_counts: bool,
+    /// How many events a cache channel keeps for clients that ask for more than the last one
+    /// (`rewind`), at most 1000; 0 and 1 keep the last one only.
+    #[serde(default)]
+    pub rewind: u32,
     /// Whether a connection that neither signs in nor joins a private or presence channel is
     /// closed after ten seconds.
     #[serde(default)]
@@ -124,6 +128,7 @@ impl App {
             max_connections: 0,
             client_events: true,
             subscription_counts: false,
+            rewind: 0,
             authorized_only: false,
             webhooks: Vec::new(),
             live: Live::default(),
@@ -131,55 +136,102 @@ impl App {
     }
 }
 
+/// The apps of a process by their place, which each keeps for its life; an empty one is of an app
+/// that is not served any more.
+pub type Places = Vec<Option<App>>;
+
 /// The apps of one shard and the tenants they are in its core.
 #[derive(Debug, Default)]
 pub struct Apps {
-    list: Vec<(App, TenantId)>,
+    places: Vec<Place>,
     by_id: BTreeMap<String, usize>,
     by_key: BTreeMap<String, usize>,
     by_tenant: BTreeMap<u64, usize>,
 }
 
+#[derive(Debug)]
+struct Place {
+    /// Of the app that has the place, also while it is not served.
+    id: String,
+    tenant: TenantId,
+    app: Option<App>,
+}
+
 impl Apps {
-    /// Adds an app; a later one of the same id or key takes its place.
-    pub fn add(&mut self, app: App, tenant: TenantId) {
-        let index = self.list.len();
-        self.by_id.insert(app.id.clone(), index);
-        self.by_key.insert(app.key.clone(), index);
-        self.by_tenant.insert(tenant.to_bits(), index);
-        self.list.push((app, tenant));
+    /// Adds a place for an app that is not served yet.
+    pub fn add(&mut self, id: &str, tenant: TenantId) {
+        self.by_tenant.insert(tenant.to_bits(), self.places.len());
+        self.places.push(Place { id: id.to_owned(), tenant, app: None });
+    }
+
+    /// How many places there are.
+    pub const fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// From now on the app at a place is this one, or none is. Returns its tenant, and what was
+    /// there. Cost: O(log apps).
+    ///
+    /// # Panics
+    /// When there is no such place.
+    pub fn put(&mut self, place: usize, app: Option<App>) -> (TenantId, Option<App>) {
+        let found = &mut self.places[place];
+        if let Some(before) = &found.app {
+            self.by_id.remove(&before.id);
+            // Two apps may have changed keys: then the other one's stays.
+            if self.by_key.get(&before.key) == Some(&place) {
+                self.by_key.remove(&before.key);
+            }
+        }
+        if let Some(app) = &app {
+            found.id.clone_from(&app.id);
+            self.by_id.insert(app.id.clone(), place);
+            self.by_key.insert(app.key.clone(), place);
+        }
+        (found.tenant, std::mem::replace(&mut found.app, app))
     }
 
     /// The app that the HTTP API calls `id`. Cost: O(log apps).
     pub fn by_id(&self, id: &str) -> Option<(&App, TenantId)> {
-        self.by_id.get(id).map(|index| self.at(*index))
+        self.by_id.get(id).and_then(|place| self.at(*place))
     }
 
     /// The app that clients call `key`. Cost: O(log apps).
     pub fn by_key(&self, key: &str) -> Option<(&App, TenantId)> {
-        self.by_key.get(key).map(|index| self.at(*index))
+        self.by_key.get(key).and_then(|place| self.at(*place))
     }
 
-    /// The app of a tenant. Cost: O(log apps).
+    /// The app of a tenant; none when it is not served any more. Cost: O(log apps).
     pub fn by_tenant(&self, tenant: TenantId) -> Option<&App> {
-        self.by_tenant.get(&tenant.to_bits()).map(|index| self.at(*index).0)
+        self.by_tenant.get(&tenant.to_bits()).and_then(|place| Some(self.at(*place)?.0))
     }
 
-    /// An app's place in the configuration, when somebody is told what happens in it.
-    /// Cost: O(log apps).
+    /// The id of a tenant's app, also while it is not served. Cost: O(log apps).
+    pub fn id_of(&self, tenant: TenantId) -> Option<&str> {
+        self.by_tenant.get(&tenant.to_bits()).map(|place| self.places[*place].id.as_str())
+    }
+
+    /// An app's place, when somebody is told what happens in it. Cost: O(log apps).
     pub fn told(&self, tenant: TenantId) -> Option<usize> {
-        let index = *self.by_tenant.get(&tenant.to_bits())?;
-        (!self.list[index].0.webhooks.is_empty()).then_some(index)
+        let place = *self.by_tenant.get(&tenant.to_bits())?;
+        let (app, _) = self.at(place)?;
+        (!app.webhooks.is_empty()).then_some(place)
     }
 
-    fn at(&self, index: usize) -> (&App, TenantId) {
-        let (app, tenant) = &self.list[index];
-        (app, *tenant)
+    fn at(&self, place: usize) -> Option<(&App, TenantId)> {
+        let Place { tenant, app, .. } = &self.places[place];
+        Some((app.as_ref()?, *tenant))
     }
 
-    /// Ids and tenants, in the order of the configuration.
+    /// Ids and tenants of all places, by place: also of apps that are not served any more, whose
+    /// books stay.
     pub fn tenants(&self) -> Vec<(&str, TenantId)> {
-        self.list.iter().map(|(app, tenant)| (app.id.as_str(), *tenant)).collect()
+        self.places.iter().map(|place| (place.id.as_str(), place.tenant)).collect()
     }
 }
 
@@ -210,12 +262,37 @@ mod tests {
     fn apps_are_found_by_id_and_by_key() {
         let mut apps = Apps::default();
         let tenant = TenantId::from_bits(3);
-        apps.add(App::development(), tenant);
+        apps.add("1001", tenant);
+        assert!(apps.by_id("1001").is_none() && apps.by_tenant(tenant).is_none());
+        assert_eq!(apps.put(0, Some(App::development())), (tenant, None));
         assert_eq!(apps.by_id("1001").map(|found| found.1), Some(tenant));
         assert_eq!(apps.by_key("app-key").map(|found| found.1), Some(tenant));
         assert_eq!(apps.by_tenant(tenant), Some(&App::development()));
         assert_eq!(apps.by_tenant(TenantId::from_bits(4)), None);
         assert!(apps.by_id("app-key").is_none() && apps.by_key("1001").is_none());
         assert_eq!(apps.tenants(), [("1001", tenant)]);
+        assert_eq!(apps.put(0, None), (tenant, Some(App::development())));
+        assert!(apps.by_id("1001").is_none() && apps.by_key("app-key").is_none());
+        assert_eq!(apps.tenants(), [("1001", tenant)], "its books stay");
+    }
+
+    #[test]
+    fn two_apps_can_change_keys() {
+        let mut apps = Apps::default();
+        let app = |id: &str, key: &str| App {
+            id: id.to_owned(),
+            key: key.to_owned(),
+            ..App::development()
+        };
+        for (place, key) in [(0, "k"), (1, "l")] {
+            let id = place.to_string();
+            apps.add(&id, TenantId::from_bits(place));
+            apps.put(usize::try_from(place).unwrap(), Some(app(&id, key)));
+        }
+        apps.put(0, Some(app("0", "l")));
+        apps.put(1, Some(app("1", "k")));
+        for (key, id) in [("k", "1"), ("l", "0")] {
+            assert_eq!(apps.by_key(key).map(|(app, _)| &*app.id), Some(id));
+        }
     }
 }

@@ -12,20 +12,20 @@
 //! ```
 
 mod explain;
-pub mod settings;
 pub mod translate;
 
 use crate::apps::App;
 use crate::hooks::{self, MAX_BATCH, Webhook};
+use crate::settings::{NUMBERS, Number, Settings, TEXTS};
 use crate::tls;
 use crate::worker::Timing;
 use anyhow::{Context, Result, bail, ensure};
 use explain::{bad_limit, bad_toml, bad_value};
 use serde::Deserialize;
-use settings::{NUMBERS, Number, Settings, TEXTS};
 use sluicegate_core::Limits;
 use sluicegate_core::limits::KEYS;
 use sluicegate_host::budget;
+use sluicegate_wire::pusher::MAX_REWIND;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -48,7 +48,7 @@ const MAX_WEBHOOKS: usize = 10;
 
 /// The command line. What it does not say, the environment may, as `SLUICEGATE_WS_` and the
 /// key in capitals; what that does not say, the file.
-#[derive(Debug, clap::Parser)]
+#[derive(Clone, Debug, clap::Parser)]
 #[command(name = "sluicegate-ws", version, about = "A drop-in Pusher Channels server")]
 pub struct Flags {
     /// Address to listen on [default: 127.0.0.1]
@@ -84,7 +84,7 @@ pub struct Flags {
 }
 
 /// What the program does besides serving.
-#[derive(Debug, clap::Subcommand)]
+#[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
     /// Shows or translates configurations
     Config {
@@ -95,7 +95,7 @@ pub enum Command {
 }
 
 /// What is done with configurations.
-#[derive(Debug, clap::Subcommand)]
+#[derive(Clone, Debug, clap::Subcommand)]
 pub enum ConfigCommand {
     /// Prints the configuration in force as a file, with secrets left out
     Print,
@@ -423,7 +423,7 @@ fn check_apps(apps: &[App]) -> Result<()> {
     ensure!(!apps.is_empty(), "there is no app: add an [[app]] with id, key and secret");
     ensure!(apps.len() <= MAX_APPS, "{} apps, but at most {MAX_APPS} are served", apps.len());
     let (mut ids, mut keys) = (BTreeSet::new(), BTreeSet::new());
-    for App { id, key, secret, name, webhooks, weight, .. } in apps {
+    for App { id, key, secret, name, webhooks, weight, rewind, .. } in apps {
         let word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         ensure!(
             !id.is_empty() && id.chars().all(word),
@@ -432,6 +432,10 @@ fn check_apps(apps: &[App]) -> Result<()> {
         ensure!(
             (1..=MAX_WEIGHT).contains(weight),
             "[[app]] {id}: `weight` is {weight}, but must be between 1 and {MAX_WEIGHT}"
+        );
+        ensure!(
+            *rewind <= MAX_REWIND,
+            "[[app]] {id}: `rewind` is {rewind}, but must be between 0 and {MAX_REWIND}"
         );
         ensure!(
             !key.is_empty() && key.chars().all(word),
@@ -531,6 +535,7 @@ mod tests {
             ),
             (&format!("{APP}{APP}"), ["two apps have the `id`", "give each its own"]),
             (&APP.replace("\"7\"", "\"a/b\""), ["`id` is \"a/b\"", "A-Z a-z"]),
+            (&format!("{APP}rewind = 1001"), ["`rewind` is 1001", "between 0 and 1000"]),
             (&format!("{APP}weight = 0"), ["`weight` is 0", "between 1 and 1000"]),
             (&format!("{APP}[server]\nport = 70000"), ["`port` is 70000", "between 0 and 65535"]),
             (&format!("{APP}[server]\nport = \"80\""), ["`port` is \"80\"", "whole number"]),

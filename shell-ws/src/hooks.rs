@@ -1,9 +1,10 @@
 //! Webhooks: what an app's server is told of channels, members and client events.
 //!
 //! Event loops only say what happened; [`queue`] decides what is told, when, and what is given up;
-//! [`sender`] carries requests on a thread of its own, so that no endpoint delays an event.
+//! `sender` carries requests on a thread of its own, so that no endpoint delays an event.
 
 pub mod queue;
+#[cfg(feature = "server")]
 pub mod sender;
 
 use serde::Deserialize;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 /// Something that may be told to an app's server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The app: its place in the configuration.
+    /// The app: its place.
     pub app: usize,
     /// The channel.
     pub channel: Arc<str>,

@@ -6,14 +6,13 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use sluicegate_ws::config::{Command, Config, ConfigCommand, Flags, translate};
 use sluicegate_ws::hooks::sender::Hooks;
+use sluicegate_ws::reload::{Carrying, Reload};
 use sluicegate_ws::server::Server;
 use sluicegate_ws::start;
-use sluicegate_ws::tls::Identity;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::thread;
 
 fn main() -> ExitCode {
@@ -41,42 +40,32 @@ fn run(flags: &Flags) -> Result<()> {
     }
     log(flags.json);
     let mut server = Server::bind(config.clone())?;
-    let hooks = Hooks::start(&config.apps)?;
+    let hooks = Hooks::start(&config.apps.iter().cloned().map(Some).collect())?;
     if let Some(hooks) = &hooks {
         server.tell(&hooks.sender());
     }
+    let carrying = Carrying::new(hooks);
     for signal in [SIGINT, SIGTERM] {
         let sender = server.stopper()?.into_inner();
         signal_hook::low_level::pipe::register(signal, sender)
             .context("cannot listen to signals")?;
     }
-    reload(server.identity())?;
+    let reload = Reload::new(flags.clone(), &config.apps, server.board(), carrying.clone());
+    on_hangup(reload.with(server.identity()))?;
     for line in start::lines(&config, server.address(), flags.json) {
         // Nobody reading is no reason not to serve.
         let _ = writeln!(out, "{line}");
     }
     let _ = out.flush();
     let outcome = server.run();
-    if let Some(hooks) = hooks {
-        hooks.finish();
-    }
+    carrying.finish();
     outcome
 }
 
-/// Reads the certificate again, if there is one, whenever the process gets a SIGHUP.
-fn reload(identity: Option<Arc<Identity>>) -> Result<()> {
+/// Reads again what can be, whenever the process gets a SIGHUP.
+fn on_hangup(mut reload: Reload) -> Result<()> {
     let mut signals = Signals::new([SIGHUP]).context("cannot listen to signals")?;
-    let body = move || {
-        for _ in signals.forever() {
-            match identity.as_ref().map(|identity| identity.reload()) {
-                Some(Ok(())) => tracing::info!("the certificate was read again"),
-                Some(Err(error)) => {
-                    tracing::error!("{error:#}: the certificate of before stays in force");
-                }
-                None => tracing::info!("nothing is read again: there is no [tls]"),
-            }
-        }
-    };
+    let body = move || signals.forever().for_each(|_| reload.again(variables()));
     thread::Builder::new().name("reload".to_owned()).spawn(body).context("no thread")?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! and questions of the HTTP API. Each goes to the shard that owns the channel or user, or back
 //! from it, in the same order per pair of shards as the core's parcels.
 
+use crate::account::{Account, Losing, Sheet};
 use crate::channels::Counts;
 use crate::roster::Full;
 use bytes::Bytes;
@@ -159,8 +160,14 @@ pub enum Question {
     Channel(Name),
     /// Which channels of an app that begin with this text has anybody in them.
     Channels(TenantId, Arc<str>),
+    /// Why this connection of a loop does or does not get messages.
+    Account(Peer),
+    /// Which connections of an app lose most.
+    Losing(TenantId),
     /// What metrics collectors are shown.
     Numbers,
+    /// All books.
+    Sheet,
     /// Close the connections of a user.
     Terminate(Name),
     /// Who is in a presence channel.
@@ -185,6 +192,12 @@ pub enum Answer {
     Counts(Counts),
     /// To `Channels`.
     Channels(Vec<(Arc<str>, Counts)>),
+    /// To `Account`; none when it has gone.
+    Account(Option<Box<Account>>),
+    /// To `Losing`: those of one shard.
+    Losing(Vec<Losing>),
+    /// To `Sheet`: the books of one shard.
+    Sheet(Box<Sheet>),
     /// To `Numbers`: those of one shard.
     Numbers(Box<Numbers>),
     /// To `Terminate`: those who were told.

@@ -1,8 +1,9 @@
 //! The process: one event loop per shard, each on a thread of its own.
 
 use crate::config::Config;
-use crate::config::settings::Settings;
+use crate::directory::Board;
 use crate::hooks::sender::Sender;
+use crate::settings::Settings;
 use crate::shard::Shard;
 use crate::socket_id;
 use crate::tls::Identity;
@@ -31,6 +32,7 @@ const LETTERS: usize = 4096;
 pub struct Server {
     workers: Vec<Worker>,
     node: Arc<Node>,
+    board: Arc<Board>,
     address: SocketAddr,
     identity: Option<Arc<Identity>>,
     stop_sender: UnixStream,
@@ -64,6 +66,7 @@ impl Server {
         let polls = polls.collect::<Result<Vec<_>>>()?;
         let ports = ports(&polls)?;
         let node = Arc::new(Node::new(loops, ports[0].bells().clone()));
+        let board = Arc::new(Board::new(loops, ports[0].bells().clone()));
         let pool = SharedPool::new(limits.memory_budget, loops);
         let (key, clock) = (socket_id::key(entropy), Clock::start());
         if loops > 1 {
@@ -84,7 +87,8 @@ impl Server {
                 .map_err(|why| anyhow!("too many apps: the core answers {why:?}"))?;
             shard.settings = settings.clone();
             let (node, loan) = (Arc::clone(&node), (loops > 1).then(|| pool.loan()));
-            let parts = Parts { poll, port, node, loan, stop: receiver.take(), clock };
+            let (board, stop) = (Arc::clone(&board), receiver.take());
+            let parts = Parts { poll, port, node, board, loan, stop, clock };
             let mut worker = Worker::new(parts, shard, listener, &timing)?;
             if let Some(tls) = &tls {
                 worker.secure(Arc::clone(tls));
@@ -92,7 +96,7 @@ impl Server {
             tape.into_iter().for_each(|tape| worker.record(tape));
             workers.push(worker);
         }
-        Ok(Self { workers, node, address, identity, stop_sender })
+        Ok(Self { workers, node, board, address, identity, stop_sender })
     }
 
     /// Tells apps' servers what happens, through this.
@@ -103,6 +107,11 @@ impl Server {
     /// Where it listens: with the real port.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where other apps are put up for the loops.
+    pub fn board(&self) -> Arc<Board> {
+        Arc::clone(&self.board)
     }
 
     /// The certificate in force, where there is one.

@@ -15,6 +15,7 @@ mod auth;
 mod channel;
 mod client_event;
 mod http;
+mod ledger;
 mod query;
 mod rest;
 mod route;
@@ -28,7 +29,7 @@ mod tests;
 use crate::shard::{Shard, Word};
 use bytes::Bytes;
 use http::Http;
-use sluicegate_core::{Close, ConnId, Lane, Notice, OutletId, Refusal, SubId};
+use sluicegate_core::{Close, ConnId, Gap, Lane, Notice, OutletId, Refusal, SubId};
 use sluicegate_wire::pusher;
 use sluicegate_wire::ws::{self, Opcode};
 use websocket::WebSocket;
@@ -46,6 +47,8 @@ pub struct Session {
     mode: Mode,
     /// Changes whenever a deadline starts anew.
     serial: u64,
+    /// The client asked to be told what it loses.
+    wants_gaps: bool,
 }
 
 #[derive(Debug)]
@@ -173,7 +176,7 @@ impl Session {
     pub fn open(shard: &mut Shard) -> Result<Self, Refusal> {
         let (conn, outlet) = shard.open_house()?;
         let link = Link { owner: u64::MAX, conn, outlet };
-        Ok(Self { link, mode: Mode::Http(Http::default()), serial: 0 })
+        Ok(Self { link, mode: Mode::Http(Http::default()), serial: 0, wants_gaps: false })
     }
 
     /// Names the session: `owner` is what the shard answers when it is asked whose an id of the
@@ -201,6 +204,7 @@ impl Session {
             }
             Step::Upgraded(used, link, socket) => {
                 self.leave_mode(shard);
+                self.wants_gaps = socket.wants_gaps();
                 shard.broker.gone(self.link.conn);
                 self.link = link;
                 self.mode = Mode::WebSocket(socket);
@@ -260,6 +264,15 @@ impl Session {
         }
     }
 
+    /// Events of a channel were dropped before the next one that is written. First, so right there
+    /// between them: the core has everything before the gap written before it tells it.
+    pub fn gap(&mut self, shard: &mut Shard, channel: &str, gap: &Gap) {
+        if self.wants_gaps {
+            let cause = (gap.place.name(), gap.reason.name());
+            self.link.say(shard, &pusher::gap(channel, gap.records, cause), Lane::First);
+        }
+    }
+
     /// What the core has to say about one of this session's connections.
     pub fn notice(&mut self, shard: &mut Shard, notice: Notice) -> Action {
         let ended = match (notice, &mut self.mode) {
@@ -279,7 +292,7 @@ impl Session {
                 self.link.say(shard, &client_event::shed(records), Lane::First);
                 false
             }
-            // Pausing is the host's; gaps are not told to Pusher clients; sheds are for publishers
+            // Pausing is the host's; gaps have a way of their own; sheds are for publishers
             // that want no answer, which only WebSocket clients are.
             _ => false,
         };
@@ -346,6 +359,23 @@ impl Session {
         }
         self.begin_closing(shard);
         self.serial += 1;
+    }
+
+    /// Other apps are served: a connection of one that is not served any more is closed, and what
+    /// waits for it is sent before. A request that is being answered is answered first.
+    pub fn apps_changed(&mut self, shard: &mut Shard) {
+        let ended = match &mut self.mode {
+            Mode::Closing | Mode::Lingering => false,
+            Mode::Http(http) => {
+                http.apps_changed(shard);
+                false
+            }
+            Mode::WebSocket(socket) => socket.apps_changed(shard, self.link),
+        };
+        if ended {
+            self.begin_closing(shard);
+            self.serial += 1;
+        }
     }
 
     /// The transport is gone.

@@ -1,15 +1,18 @@
 //! What all sessions of one event loop share.
 
+mod apps;
 mod notes;
 
+use crate::account::Losses;
 use crate::apps::{App, Apps};
 use crate::channels::Channels;
-use crate::config::settings::Settings;
 use crate::counting::Counting;
 use crate::hooks;
 use crate::note::Note;
+use crate::settings::Settings;
 use crate::socket_id;
 use crate::users::Users;
+use apps::Retiring;
 use notes::Held;
 use sluicegate_core::{Broker, ConnId, Limits, OutletId, Pipe, Refusal, SubId, TenantId};
 use sluicegate_host::metrics::{Numbers, Process};
@@ -59,6 +62,8 @@ pub struct Shard {
     held: BTreeMap<(OutletId, Arc<str>), Held>,
     /// Subscriptions that wait for the owner of their topic, and the sockets they are for.
     awaited: BTreeMap<SubId, u64>,
+    retiring: Retiring,
+    losses: Losses,
 }
 
 impl fmt::Debug for Shard {
@@ -94,14 +99,9 @@ impl Shard {
     ) -> Result<Self, Refusal> {
         let shards = broker.limits().shards;
         let house = broker.tenant(1)?;
-        let mut table = Apps::default();
-        for app in apps {
-            let tenant = broker.tenant(app.weight)?;
-            table.add(app, tenant);
-        }
-        Ok(Self {
+        let mut shard = Self {
             broker,
-            apps: table,
+            apps: Apps::default(),
             unix_seconds: 0,
             is_ready: false,
             process: Process::default(),
@@ -119,7 +119,13 @@ impl Shard {
             hooks: VecDeque::new(),
             held: BTreeMap::new(),
             awaited: BTreeMap::new(),
-        })
+            retiring: Retiring::default(),
+            losses: Losses::default(),
+        };
+        let places = apps.into_iter().map(Some).collect();
+        shard.prepare(&places)?;
+        shard.serve(&places);
+        Ok(shard)
     }
 
     /// Which of the process's shards it is.

@@ -7,6 +7,7 @@
 //! queued again, and then the loop does not sleep.
 
 mod accept;
+mod apps;
 mod deadlines;
 mod mesh;
 mod read;
@@ -16,6 +17,7 @@ mod stream;
 mod tape;
 mod write;
 
+use crate::directory::Board;
 use crate::hooks::queue::Totals;
 use crate::hooks::sender::Sender;
 use crate::session::{Action, Session};
@@ -23,13 +25,14 @@ use crate::shard::{Shard, Word};
 use crate::tls::Tls;
 use accept::{Accepted, Acceptor};
 use anyhow::{Context, Result};
+use apps::Changing;
 use deadlines::Deadlines;
 use mio::event::Event;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Events, Interest, Poll, Token};
 use rustls::ServerConfig;
 use sluicegate_core::slab::{NONE, Slab};
-use sluicegate_core::{Effect, Instant, Notice, Refusal, SubId};
+use sluicegate_core::{Effect, Gap, Instant, Notice, Refusal, SubId};
 use sluicegate_host::clock::Clock;
 use sluicegate_host::mesh::Port;
 use sluicegate_host::metrics::Webhooks;
@@ -85,6 +88,8 @@ pub struct Worker {
     shard: Shard,
     port: Port<Letter>,
     node: Arc<Node>,
+    board: Arc<Board>,
+    changing: Changing,
     /// Of the memory budget, when there are others to share it with.
     loan: Option<Loan>,
     sockets: Slab<Socket>,
@@ -131,6 +136,8 @@ pub struct Parts {
     pub port: Port<Letter>,
     /// What all of them know.
     pub node: Arc<Node>,
+    /// Where other apps are put up.
+    pub board: Arc<Board>,
     /// Its part of the memory budget; none for a loop that is alone.
     pub loan: Option<Loan>,
     /// Each byte that comes here is a wish to stop; for one loop of them.
@@ -150,7 +157,7 @@ impl Worker {
         listener: Listener,
         timing: &Timing,
     ) -> Result<Self> {
-        let Parts { poll, port, node, loan, stop, clock } = parts;
+        let Parts { poll, port, node, board, loan, stop, clock } = parts;
         shard.unix_seconds = clock.unix_seconds();
         let acceptor = Acceptor::new(listener, poll.registry())?;
         let mut stop = match stop {
@@ -171,6 +178,8 @@ impl Worker {
             shard,
             port,
             node,
+            board,
+            changing: Changing::default(),
             loan,
             sockets: Slab::default(),
             deadlines: Deadlines::new(timing),
@@ -216,7 +225,7 @@ impl Worker {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error).context("the event queue fails"),
             }
-            self.turn(&events);
+            self.turn(&events)?;
             self.note_inputs();
         }
         self.hear_the_last();
@@ -224,7 +233,7 @@ impl Worker {
         Ok(())
     }
 
-    fn turn(&mut self, events: &Events) {
+    fn turn(&mut self, events: &Events) -> Result<()> {
         self.now = self.clock.now();
         self.shard.broker.advance(self.now);
         self.shard.unix_seconds = self.clock.unix_seconds();
@@ -240,12 +249,14 @@ impl Worker {
         }
         self.tick();
         self.hear_node();
+        self.hear_board()?;
         self.carry();
         // Words of welcome go out before the records that came behind them.
         self.carry_out();
         self.accept();
         self.serve_queued();
         self.expire();
+        self.end_unserved();
         self.shard.tell_counts();
         // When there is more to do, the core's next deadline is now: the loop will not sleep.
         let progress = self.shard.broker.step(WORK);
@@ -255,6 +266,7 @@ impl Worker {
         self.post();
         self.tell_node();
         self.note_finished();
+        Ok(())
     }
 
     /// Tells apps' servers what happened in this turn.
@@ -311,6 +323,16 @@ impl Worker {
         }
     }
 
+    /// A subscription lost something before the next record that it gets.
+    fn gap(&mut self, sub: SubId, gap: &Gap) {
+        let Some((outlet, topic)) = self.shard.broker.ends_of(sub) else { return };
+        let owner = self.shard.owner_of_outlet(outlet).map(Key::from_bits);
+        let Some(key) = owner.filter(|key| key.is_live(&self.sockets)) else { return };
+        if let Some(channel) = self.shard.broker.topic_name(topic) {
+            self.sockets[key.index].session.gap(&mut self.shard, &channel, gap);
+        }
+    }
+
     fn notice(&mut self, notice: Notice) {
         let conn = match notice {
             Notice::Close { conn, .. }
@@ -320,8 +342,7 @@ impl Worker {
             | Notice::Pause { conn }
             | Notice::Resume { conn }
             | Notice::Shed { conn, .. } => conn,
-            // Pusher clients are not told: they have no event for it.
-            Notice::Gap { .. } => return,
+            Notice::Gap { sub, gap } => return self.gap(sub, &gap),
             Notice::Joined { sub, .. } => return self.joined(sub, None),
             // Outlets are shared, so that whole connections are ended and never one subscription
             // that was in force.
@@ -470,7 +491,7 @@ impl Worker {
         let accepts = self.acceptor.as_ref().is_some_and(Acceptor::wants);
         // When the ways to others are crowded, room on them wakes this loop.
         let serves = !self.again.is_empty() && !self.shard.is_crowded();
-        if accepts || serves {
+        if accepts || serves || self.changing.is_busy() {
             return Some(Duration::ZERO);
         }
         let deadlines = [

@@ -98,6 +98,38 @@ fn records_reach_subscribers_on_every_loop_in_one_order_and_the_books_close() {
 }
 
 #[test]
+fn the_books_of_all_loops_and_of_each_connection_are_shown_by_any() {
+    let server = server();
+    let mut clients = clients(&server, 1);
+    for (client, _) in &mut clients {
+        client.subscribe("news");
+    }
+    assert_eq!(server.publish(&event("news", "x")), 200);
+    for (client, _) in &mut clients {
+        assert_eq!(next(client).1, "x");
+    }
+    let get = |path: &str| {
+        let answer = server.connect().request(&format!("GET {path}"), "");
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        serde_json::from_str::<Value>(&answer.body).expect("it is JSON")
+    };
+    let sheet = get("/ledger");
+    assert_eq!((&sheet["loops"], &sheet["books"]["sequenced"]["records"]), (&json!(3), &json!(1)));
+    assert_eq!(sheet["books"]["delivered"]["records"], json!(clients.len()));
+    for (_, id) in &clients {
+        let first: usize =
+            id.split_once('.').and_then(|(first, _)| first.parse().ok()).expect("two numbers");
+        // Each request comes over a connection of its own, to whichever loop.
+        for _ in 0..2 * LOOPS {
+            let account = get(&format!("/ledger/connections/{id}"));
+            assert_eq!(account["loop"], json!(first % 64));
+            assert_eq!(account["channels"][0]["channel"], "news");
+            assert_eq!(account["channels"][0]["delivered"]["records"], 1);
+        }
+    }
+}
+
+#[test]
 fn a_call_leaves_out_a_socket_of_whichever_loop() {
     const CALLS: usize = 8;
     let server = server();

@@ -65,7 +65,7 @@ pub struct Played {
 /// Which of an input's numbers are ids, and what makes such a thing.
 fn ids(input: &Input) -> &'static [(u8, Kind)] {
     match input.kind() {
-        Kind::Open | Kind::Topic => &[(0, Kind::Tenant)],
+        Kind::Forget | Kind::Open | Kind::Reweigh | Kind::Topic => &[(0, Kind::Tenant)],
         Kind::Close | Kind::Gone | Kind::Outlet | Kind::Reassembly | Kind::Refuse => {
             &[(0, Kind::Open)]
         }
@@ -312,6 +312,7 @@ impl Op {
             Kind::Close => {
                 format!("close({}, {}, {} B)", name(0), pick(&["after flush", "now"], 1), n[2])
             }
+            Kind::Forget => format!("forget({})", name(0)),
             Kind::Gone => format!("gone({})", name(0)),
             Kind::Lease => format!("lease({} B lent, {} B more)", n[0], n[1]),
             Kind::Node => format!("node(saturated {})", n[0]),
@@ -338,6 +339,7 @@ impl Op {
             Kind::Receive => format!("receive(from shard {})", n[0]),
             Kind::Refuse => format!("refuse({}, {} records, {} B)", name(0), n[1], n[2]),
             Kind::Refused => format!("refused({})", name(0)),
+            Kind::Reweigh => format!("reweigh({}, {})", name(0), n[1]),
             Kind::Send => {
                 format!("send({}, {} B, {})", name(0), n[1], pick(&["first", "in line"], 2))
             }

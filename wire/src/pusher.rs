@@ -23,7 +23,7 @@ use crate::json;
 
 pub use outbound::{
     cache_miss, client_event, client_event_frame, connection_established, error, event, event_data,
-    event_frame, ping, pong, subscription_error, subscription_succeeded,
+    event_frame, gap, ping, pong, subscription_error, subscription_succeeded,
 };
 pub use presence::{
     BadMember, MAX_USER_ID, MAX_USER_INFO, Member, member, member_added, member_removed,
@@ -79,6 +79,9 @@ pub enum Command<'a> {
         auth: Option<Cow<'a, str>>,
         /// The JSON text that is signed.
         channel_data: Option<Cow<'a, str>>,
+        /// How many of the events that a cache channel keeps the client wants: 1 to
+        /// [`MAX_REWIND`]. An extension: the protocol knows only the last one.
+        rewind: Option<u32>,
     },
     /// `pusher:unsubscribe`.
     Unsubscribe {
@@ -98,6 +101,8 @@ pub enum Malformed {
     NotJson(&'static str),
     /// The field is not a string.
     NotText(&'static str),
+    /// This field is no whole number from 1 to so many.
+    NotWithin(&'static str, u32),
     /// An object names one of the protocol's fields twice.
     Repeated(&'static str),
     /// Nested deeper than [`MAX_DEPTH`].
@@ -111,6 +116,9 @@ impl fmt::Display for Malformed {
             Self::NotAnObject(part) => write!(f, "{part}: send a JSON object"),
             Self::NotJson(part) => write!(f, "{part}: not JSON"),
             Self::NotText(field) => write!(f, "{field}: send a JSON string"),
+            Self::NotWithin(field, most) => {
+                write!(f, "{field}: send a whole number from 1 to {most}")
+            }
             Self::Repeated(part) => write!(f, "{part}: holds a field twice"),
             Self::TooDeep => write!(f, "message: nested deeper than {MAX_DEPTH} levels"),
         }
@@ -118,6 +126,9 @@ impl fmt::Display for Malformed {
 }
 
 impl core::error::Error for Malformed {}
+
+/// The most events of a cache channel that a client may ask for.
+pub const MAX_REWIND: u32 = 1_000;
 
 /// The name of the whole text in [`Malformed`].
 const MESSAGE: &str = "message";
@@ -190,7 +201,15 @@ struct Fields<'a> {
     #[serde(borrow)]
     channel_data: Option<&'a RawValue>,
     #[serde(borrow)]
+    rewind: Option<&'a RawValue>,
+    #[serde(borrow)]
     user_data: Option<&'a RawValue>,
+}
+
+fn rewind(raw: &RawValue) -> Result<u32, Malformed> {
+    let number = raw.get().parse().ok();
+    let within = number.filter(|number| (1..=MAX_REWIND).contains(number));
+    within.ok_or(Malformed::NotWithin("rewind", MAX_REWIND))
 }
 
 /// The `data` of a `pusher:*` event.
@@ -198,6 +217,7 @@ struct Body<'a> {
     auth: Option<Cow<'a, str>>,
     channel: Option<Cow<'a, str>>,
     channel_data: Option<Cow<'a, str>>,
+    rewind: Option<u32>,
     user_data: Option<Cow<'a, str>>,
 }
 
@@ -218,6 +238,7 @@ impl<'a> Body<'a> {
             auth: optional(fields.auth, "auth")?,
             channel: optional(fields.channel, "channel")?,
             channel_data: optional(fields.channel_data, "channel_data")?,
+            rewind: fields.rewind.map(rewind).transpose()?,
             user_data: optional(fields.user_data, "user_data")?,
         })
     }
@@ -228,6 +249,7 @@ impl<'a> Body<'a> {
             auth: owned(self.auth),
             channel: owned(self.channel),
             channel_data: owned(self.channel_data),
+            rewind: self.rewind,
             user_data: owned(self.user_data),
         }
     }
@@ -244,6 +266,7 @@ impl<'a> Body<'a> {
             channel: self.channel.ok_or(Malformed::Missing("channel"))?,
             auth: self.auth,
             channel_data: self.channel_data,
+            rewind: self.rewind,
         })
     }
 

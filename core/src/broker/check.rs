@@ -231,7 +231,9 @@ impl Broker {
             let named = self.peers.subs.iter().filter(|(_, sub)| sub.topic == index).count();
             same("topic: subscriptions", topic.subs.into(), named as u64)?;
             let unused = !topic.is_used() && self.schedule.is_idle(index) && !fanned;
-            same("topic: unused ones can make way", topic.is_idle().into(), unused.into())?;
+            let (idle, kept) = (unused && topic.log.is_empty(), unused && !topic.log.is_empty());
+            same("topic: unused ones can make way", topic.is_idle().into(), idle.into())?;
+            same("topic: kept ones can make way", topic.is_kept().into(), kept.into())?;
             same("topic: no lag when unused", (unused && !topic.books.lag.is_zero()).into(), 0)?;
         }
         Ok(())

@@ -133,6 +133,41 @@ impl Broker {
         Some(Backlog { batches, bytes, refusing: outlet.write.refusing })
     }
 
+    /// The outlet and the topic of a subscription, also of one that has left and is not forgotten.
+    pub fn ends_of(&self, sub: SubId) -> Option<(OutletId, TopicId)> {
+        let found = self.peers.subs.get(sub.index, sub.generation)?;
+        let index = found.topic;
+        let topic = TopicId { index, generation: self.topics.generation(index) };
+        Some((self.peers.outlet_id(found.outlet), topic))
+    }
+
+    /// Whose connection an outlet is of.
+    pub fn tenant_of(&self, outlet: OutletId) -> Option<TenantId> {
+        let index = self.peers.outlet(outlet).ok()?.tenant;
+        Some(TenantId { index, generation: 0 })
+    }
+
+    /// The subscriptions of an outlet, without those that have left. Cost: O(those).
+    pub fn subs_of(&self, outlet: OutletId) -> impl Iterator<Item = (SubId, TopicId)> {
+        let found = self.peers.outlet(outlet).ok().into_iter();
+        let subs = found.flat_map(|outlet| outlet.subs.iter(&self.peers.subs));
+        subs.filter(|sub| self.peers.subs[*sub].is_active()).map(|sub| {
+            let index = self.peers.subs[sub].topic;
+            let topic = TopicId { index, generation: self.topics.generation(index) };
+            (self.peers.sub_id(sub), topic)
+        })
+    }
+
+    /// Every subscription of which something was dropped: its outlet, its tenant, and what was.
+    /// Cost: O(subscriptions), so not on a hot path.
+    pub fn losses(&self) -> impl Iterator<Item = (OutletId, TenantId, Tally)> {
+        let lossy = self.peers.subs.iter().filter(|(_, sub)| !sub.books.dropped.is_zero());
+        lossy.map(|(_, sub)| {
+            let tenant = TenantId { index: self.topics[sub.topic].tenant, generation: 0 };
+            (self.peers.outlet_id(sub.outlet), tenant, sub.books.dropped)
+        })
+    }
+
     /// Whether nothing further should be read from a connection. Hosts that handle several
     /// commands per turn ask between two of them.
     pub fn is_paused(&self, conn: ConnId) -> bool {

@@ -92,6 +92,10 @@ kinds! {
     Writable 1
     /// Whether a shard of the process is saturated.
     Node 1
+    /// Tenant.
+    Forget 1
+    /// Tenant, weight.
+    Reweigh 2
 }
 
 /// One input of a shard: a command or an event, or one step of a host's turn.
@@ -236,6 +240,7 @@ macro_rules! tape {
 tape! {
     tape_advance(now: Instant) Advance [now.as_nanos()];
     tape_close(conn: ConnId, how: Close, bytes: u64) Close [conn.to_bits(), how as u64, bytes];
+    tape_forget(of: TenantId) Forget [of.to_bits()];
     tape_gone(conn: ConnId) Gone [conn.to_bits()];
     tape_lease(lent: u64, lendable: u64) Lease [lent, lendable];
     tape_node(saturated: bool) Node [saturated.into()];
@@ -245,6 +250,7 @@ tape! {
     tape_poll_parcel(to: u32) PollParcel [to.into()];
     tape_reassembly(conn: ConnId, bytes: u64) Reassembly [conn.to_bits(), bytes];
     tape_refused(outlet: OutletId) Refused [outlet.to_bits()];
+    tape_reweigh(of: TenantId, weight: u32) Reweigh [of.to_bits(), weight.into()];
     tape_send(outlet: OutletId, bytes: u64, lane: Lane) Send [outlet.to_bits(), bytes, lane as u64];
     tape_sent(outlet: OutletId, bytes: u64) Sent [outlet.to_bits(), bytes];
     tape_shut(outlet: OutletId) Shut [outlet.to_bits()];

@@ -1,6 +1,6 @@
 //! Topics: made when they are named, kept while they are used.
 
-use super::Broker;
+use super::{Broker, Tenant};
 use crate::id::{TenantId, TopicId};
 use crate::mesh::Named;
 use crate::shed::Band;
@@ -13,7 +13,8 @@ const RETIRED_PER_TURN: u32 = 64;
 impl Broker {
     /// The topic of this name, made if it is new. Resolve once, then use the id: it stays good
     /// while the topic has subscriptions or jobs; later it may answer `Gone`. At `max_topics` the
-    /// tenant's longest unused topic makes way. Cost: O(log topics).
+    /// tenant's longest unused topic makes way; where there is none, the one that was kept longest
+    /// for those who may still come, with what it keeps. Cost: O(log topics + what it keeps).
     pub fn topic(&mut self, tenant: TenantId, name: &str) -> Result<TopicId, Refusal> {
         let named = Named::of(tenant.index, name);
         self.tape_topic(tenant, named);
@@ -35,7 +36,11 @@ impl Broker {
         let owner = &self.tenants[index as usize];
         if u64::from(owner.topics) >= self.limits.max_topics {
             let full = Refusal::after(Place::Table, Reason::Limit, 1_000);
-            self.retire_topic(owner.idle.front().ok_or(full)?);
+            if owner.idle.is_empty() {
+                self.forget_all(owner.kept.front().ok_or(full)?);
+            }
+            let unused = self.tenants[index as usize].idle.front();
+            self.retire_topic(unused.ok_or(full)?);
         }
         let owner = named.owner(self.mesh.shards);
         let topic = Topic::new(index, name, named, (owner, self.epochs.bits()));
@@ -56,6 +61,23 @@ impl Broker {
     pub fn find_topic(&self, tenant: TenantId, name: &str) -> Option<TopicId> {
         let index = self.tenants.get(tenant.index as usize)?.names.get(name)?;
         Some(TopicId { index, generation: self.topics.generation(index) })
+    }
+
+    /// Topics of a tenant that nobody uses go, with what they keep, at most 64 of them: for one
+    /// that is not served any more. Returns how many topics it has left; those in use stay.
+    /// Cost: O(what goes).
+    pub fn forget(&mut self, tenant: TenantId) -> Result<u32, Refusal> {
+        self.tape_forget(tenant);
+        let index = self.tenant_index(tenant)? as usize;
+        for _ in 0..RETIRED_PER_TURN {
+            if let Some(kept) = self.tenants[index].kept.front() {
+                self.forget_all(kept);
+            }
+            let Some(topic) = self.tenants[index].idle.front() else { break };
+            self.retire_topic(topic);
+        }
+        self.update_band();
+        Ok(self.tenants[index].topics)
     }
 
     /// Removes a topic that nobody uses.
@@ -91,12 +113,18 @@ impl Broker {
         let fanned = self.fan.as_ref().is_some_and(|fan| fan.topic == topic);
         let used = fanned || self.topics[topic].is_used() || !self.schedule.is_idle(topic);
         let tenant = self.topics[topic].tenant as usize;
-        let idle = &mut self.tenants[tenant].idle;
+        let Tenant { idle, kept, .. } = &mut self.tenants[tenant];
         idle.unlink_if(&mut self.topics, topic);
+        kept.unlink_if(&mut self.topics, topic);
         self.unused.unlink_if(&mut self.topics, topic);
-        if !used {
+        if used {
+            return;
+        }
+        if self.topics[topic].log.is_empty() {
             idle.push_back(&mut self.topics, topic);
             self.unused.push_back(&mut self.topics, topic);
+        } else {
+            kept.push_back(&mut self.topics, topic);
         }
     }
 }

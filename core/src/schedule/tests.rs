@@ -272,3 +272,19 @@ fn the_newest_job_of_whoever_has_most_makes_room() {
     assert_eq!(job(&bed, by_bytes(&bed, 10)), (lanes[2], 65));
     assert_eq!(by_bytes(&bed, 30), None, "nobody is above it");
 }
+
+#[test]
+fn another_weight_holds_from_the_next_turn_on() {
+    for (before, after) in [(1, 3), (1_000, 1), (3, 3)] {
+        let mut bed = Bed::new(&[1, before]);
+        let one = bed.schedule.add_lane(0);
+        let other = bed.schedule.add_lane(1);
+        shares(&mut bed, [&[one], &[other]], [1_024, 1_024]);
+        while bed.pick().is_some() {}
+        bed.schedule.reweigh(1, after);
+        let served = shares(&mut bed, [&[one], &[other]], [1_024, 1_024]);
+        let parts = [served[0], served[1] / u64::from(after)];
+        let off = parts[0].abs_diff(parts[1]) * 100 / parts[0];
+        assert!(off <= 5, "{before} {after}: {served:?}");
+    }
+}

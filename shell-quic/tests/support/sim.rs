@@ -1,6 +1,6 @@
 //! UDP over a simulated network, for quinn: virtual time, seeded loss.
 
-use quinn::udp::{EcnCodepoint, RecvMeta, Transmit};
+use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
 use sluicegate_core::Rand;
 use std::fmt;
@@ -14,6 +14,25 @@ use turmoil::net::UdpSocket;
 
 type Readable = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
+/// What was sent: when, from where, how much, and whether it was lost. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trace(Arc<Mutex<u64>>);
+
+impl Trace {
+    /// Equal for equal runs.
+    pub(crate) fn hash(&self) -> u64 {
+        *self.0.lock().unwrap()
+    }
+
+    fn add(&self, numbers: [u64; 3]) {
+        let mut hash = self.0.lock().unwrap();
+        for number in numbers {
+            // FNV-1a, on words.
+            *hash = (*hash ^ number).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+}
+
 /// One host's socket.
 pub(crate) struct SimSocket {
     io: Arc<UdpSocket>,
@@ -23,15 +42,21 @@ pub(crate) struct SimSocket {
     /// Datagrams lost, of a thousand sent.
     loss: u64,
     address: SocketAddr,
+    trace: Trace,
 }
 
 impl SimSocket {
     /// On a host of the simulation; of a thousand datagrams it loses `loss`.
-    pub(crate) async fn bind(port: u16, seed: u64, loss: u64) -> io::Result<Arc<Self>> {
+    pub(crate) async fn bind(
+        port: u16,
+        (seed, loss): (u64, u64),
+        trace: &Trace,
+    ) -> io::Result<Arc<Self>> {
+        let trace = trace.clone();
         let io = Arc::new(UdpSocket::bind((IpAddr::from(Ipv4Addr::UNSPECIFIED), port)).await?);
         let address = io.local_addr()?;
         let (readable, chance) = (Mutex::new(None), Mutex::new(Rand::new(seed)));
-        Ok(Arc::new(Self { io, readable, chance, loss, address }))
+        Ok(Arc::new(Self { io, readable, chance, loss, address, trace }))
     }
 
     fn drain(&self, bufs: &mut [IoSliceMut<'_>], meta: &mut [RecvMeta]) -> io::Result<usize> {
@@ -72,8 +97,11 @@ impl AsyncUdpSocket for SimSocket {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        let _: Option<EcnCodepoint> = transmit.ecn;
-        if self.chance.lock().unwrap().below(1000) < self.loss {
+        let is_lost = self.chance.lock().unwrap().below(1000) < self.loss;
+        let at = u64::try_from(turmoil::elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let len = transmit.contents.len() as u64;
+        self.trace.add([at, len, u64::from(is_lost)]);
+        if is_lost {
             return Ok(());
         }
         self.io.try_send_to(transmit.contents, transmit.destination).map(|_| ())

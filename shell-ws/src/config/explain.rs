@@ -2,7 +2,7 @@
 //!
 //! No secret may get into a message: lines are named, never shown.
 
-use super::settings::{NUMBERS, TEXTS};
+use crate::settings::{NUMBERS, TEXTS};
 use anyhow::anyhow;
 use sluicegate_core::LimitError;
 use sluicegate_core::limits::KEYS;

@@ -314,6 +314,8 @@ pub(super) fn print_app(app: &App, secret: &str) -> String {
          # subscribers of private channels may send each other events\nclient_events = {}\n\
          # subscribers are told how many subscriptions their channel has\n\
          subscription_counts = {}\n\
+         # events that cache channels keep for clients that ask for more than the last\n\
+         rewind = {}\n\
          # connections that neither sign in nor join a private channel are closed\n\
          authorized_only = {}\n",
         app.enabled,
@@ -321,6 +323,7 @@ pub(super) fn print_app(app: &App, secret: &str) -> String {
         app.max_connections,
         app.client_events,
         app.subscription_counts,
+        app.rewind,
         app.authorized_only,
     );
     for Webhook { url, events, channel_prefix, batch } in webhooks {

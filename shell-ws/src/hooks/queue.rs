@@ -70,6 +70,8 @@ struct Endpoint {
     waiting: VecDeque<Event>,
     bytes: usize,
     state: State,
+    /// No app has it any more. Invariant: nothing waits but for a request on its way.
+    is_retired: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -105,29 +107,75 @@ pub struct Request {
     pub events: Vec<Event>,
 }
 
+impl Endpoint {
+    const fn new(app: usize, hook: Webhook) -> Self {
+        let waiting = VecDeque::new();
+        Self { app, hook, waiting, bytes: 0, state: State::Idle, is_retired: false }
+    }
+}
+
 impl Queue {
     /// The endpoints of each app.
     pub fn new<'a>(apps: impl Iterator<Item = &'a [Webhook]>) -> Self {
-        let mut endpoints = Vec::new();
-        let mut of_app = Vec::new();
-        for (app, hooks) in apps.enumerate() {
-            let first = endpoints.len();
-            endpoints.extend(hooks.iter().map(|hook| Endpoint {
-                app,
-                hook: hook.clone(),
-                waiting: VecDeque::new(),
-                bytes: 0,
-                state: State::Idle,
-            }));
-            of_app.push((first..endpoints.len()).collect());
-        }
-        Self {
-            endpoints,
-            of_app,
+        let mut queue = Self {
+            endpoints: Vec::new(),
+            of_app: Vec::new(),
             departures: BTreeMap::new(),
             due: VecDeque::new(),
             totals: Totals::default(),
+        };
+        queue.change(apps);
+        queue
+    }
+
+    /// Other endpoints of each app. One that was there before keeps what waits for it; what waits
+    /// for one that is not there any more is given up, but for a request on its way.
+    /// Cost: O(endpoints * those of an app).
+    pub fn change<'a>(&mut self, apps: impl Iterator<Item = &'a [Webhook]>) {
+        let before = std::mem::take(&mut self.of_app);
+        for (app, hooks) in apps.enumerate() {
+            let mut known = before.get(app).cloned().unwrap_or_default();
+            let mut own = Vec::new();
+            for hook in hooks {
+                let found = known.iter().position(|index| self.endpoints[*index].hook == *hook);
+                own.push(match found {
+                    Some(at) => known.swap_remove(at),
+                    None => self.add(Endpoint::new(app, hook.clone())),
+                });
+            }
+            known.into_iter().for_each(|index| self.retire(index));
+            self.of_app.push(own);
         }
+        for index in before.into_iter().skip(self.of_app.len()).flatten() {
+            self.retire(index);
+        }
+    }
+
+    /// Puts an endpoint where one was that is not there any more, or at the end.
+    fn add(&mut self, endpoint: Endpoint) -> usize {
+        let is_free = |old: &Endpoint| old.is_retired && matches!(old.state, State::Idle);
+        if let Some(index) = self.endpoints.iter().position(is_free) {
+            self.endpoints[index] = endpoint;
+            return index;
+        }
+        self.endpoints.push(endpoint);
+        self.endpoints.len() - 1
+    }
+
+    fn retire(&mut self, index: usize) {
+        let endpoint = &mut self.endpoints[index];
+        endpoint.is_retired = true;
+        let on_its_way = match endpoint.state {
+            State::Sending { events, .. } => events,
+            State::Idle | State::Pausing { .. } => 0,
+        };
+        if on_its_way == 0 {
+            endpoint.state = State::Idle;
+        }
+        let lost = endpoint.waiting.drain(on_its_way..).len() as u64;
+        endpoint.bytes = endpoint.waiting.iter().map(Event::cost).sum();
+        self.totals.waiting -= lost;
+        self.totals.given_up += lost;
     }
 
     /// Something happened, at this many milliseconds. Cost: O(endpoints of the app).
@@ -228,7 +276,7 @@ impl Queue {
             self.totals.failed_requests += 1;
             let pause = (FIRST_PAUSE << (attempt - 1).min(16)).min(LONGEST_PAUSE);
             let until = now + pause / 2 + jitter % (pause / 2 + 1);
-            if until <= since + PATIENCE {
+            if until <= since + PATIENCE && !found.is_retired {
                 found.state = State::Pausing { events, since, attempt, until };
                 return;
             }
@@ -260,6 +308,12 @@ impl Queue {
             _ => None,
         });
         retries.chain(departure).min()
+    }
+
+    /// Where an endpoint is, and whose.
+    pub fn endpoint(&self, endpoint: usize) -> (&str, usize) {
+        let Endpoint { app, hook, .. } = &self.endpoints[endpoint];
+        (&hook.url, *app)
     }
 
     /// What became of events so far.
@@ -398,6 +452,37 @@ mod tests {
         let mut queue = self::queue(&[hook(1)]);
         (0..20).for_each(|_| long(&mut queue));
         assert_eq!(queue.totals().waiting, 15, "16 MiB with what each takes besides");
+    }
+
+    #[test]
+    fn other_endpoints_begin_empty_and_those_of_before_keep_what_waits() {
+        let (stays, goes, comes) = (hook(1), hook(2), hook(3));
+        let mut queue = queue(&[goes.clone(), stays.clone()]);
+        for channel in ["a", "b", "c"] {
+            queue.note(event(channel, What::Occupied), 0);
+        }
+        let on_its_way = queue.poll(0).unwrap();
+        assert_eq!((&*on_its_way.url, on_its_way.events.len()), (&*goes.url, 2));
+        queue.change([&[][..], &[stays.clone(), comes.clone()][..]].into_iter());
+        assert_eq!(queue.totals().given_up, 1 + 3, "an endpoint belongs to its app");
+        queue.change([&[stays.clone()][..], &[comes.clone()][..]].into_iter());
+        queue.note(event("d", What::Occupied), 0);
+        queue.change([&[comes.clone(), stays][..], &[comes][..]].into_iter());
+        queue.note(event("e", What::Occupied), 0);
+        assert_eq!(queue.totals().waiting, 2 + 2 + 1);
+        let mut told = Vec::new();
+        while let Some(request) = queue.poll(0) {
+            told.extend(request.events.iter().map(|event| (request.app, event.channel.clone())));
+            queue.done(request.endpoint, true, 0, 0);
+        }
+        told.sort();
+        let due: [(usize, &str); 3] = [(0, "d"), (0, "e"), (0, "e")];
+        assert_eq!(told, due.map(|(app, channel)| (app, channel.into())));
+        queue.done(on_its_way.endpoint, false, 0, 0);
+        assert_eq!(queue.poll(u64::MAX / 2), None, "nobody is asked again for an old app");
+        let totals = queue.totals();
+        assert_eq!((totals.delivered, totals.given_up, totals.waiting), (3, 6, 0));
+        assert_eq!(queue.endpoints.len(), 4, "places are used again");
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! The thread that carries webhooks.
 
 use super::queue::{Queue, Request, Totals};
-use super::{Event, Webhook, shown};
-use crate::apps::App;
+use super::{Event, shown};
+use crate::apps::{App, Places};
 use anyhow::{Context, Result};
 use hmac::{Hmac, KeyInit, Mac};
 use reqwest::{Client, redirect};
 use sha2::Sha256;
 use sluicegate_host::clock::Clock;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -24,10 +25,20 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Milliseconds that the end waits for endpoints.
 const FAREWELL: u64 = 5_000;
 
+/// What the thread is told.
+#[derive(Debug)]
+enum Letter {
+    /// The apps by their place, from now on.
+    Apps(Places),
+    /// What was told before was the last.
+    End,
+    Event(Event),
+}
+
 /// What an event loop says things with.
 #[derive(Clone, Debug)]
 pub struct Sender {
-    events: mpsc::Sender<Event>,
+    letters: mpsc::Sender<Letter>,
     shared: Arc<Shared>,
 }
 
@@ -49,7 +60,7 @@ pub struct Hooks {
 impl Sender {
     /// Says what happened. Never waits: what finds no room is counted.
     pub fn send(&self, event: Event) {
-        if self.events.try_send(event).is_err() {
+        if self.letters.try_send(Letter::Event(event)).is_err() {
             self.shared.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -75,8 +86,8 @@ impl Shared {
 
 impl Hooks {
     /// Starts the thread, when an app has an endpoint.
-    pub fn start(apps: &[App]) -> Result<Option<Self>> {
-        if apps.iter().all(|app| app.webhooks.is_empty()) {
+    pub fn start(apps: &Places) -> Result<Option<Self>> {
+        if apps.iter().flatten().all(|app| app.webhooks.is_empty()) {
             return Ok(None);
         }
         // Refused when somebody has chosen one already, which is fine.
@@ -92,14 +103,14 @@ impl Hooks {
             .enable_all()
             .build()
             .context("cannot make the webhooks' runtime")?;
-        let (events, receiver) = mpsc::channel(CHANNEL);
+        let (letters, receiver) = mpsc::channel(CHANNEL);
         let shared = Arc::new(Shared::default());
         let carrier = Carrier::new(apps, client, Arc::clone(&shared));
         let thread = std::thread::Builder::new()
             .name("webhooks".to_owned())
             .spawn(move || runtime.block_on(carrier.run(receiver)))
             .context("cannot start the webhooks' thread")?;
-        Ok(Some(Self { sender: Sender { events, shared }, thread }))
+        Ok(Some(Self { sender: Sender { letters, shared }, thread }))
     }
 
     /// For an event loop.
@@ -107,10 +118,16 @@ impl Hooks {
         self.sender.clone()
     }
 
-    /// Waits for what is left, five seconds at most. Every other [`Sender`] must be gone.
+    /// Other apps. Waits while there is no room for the word; not to be called in an event loop.
+    pub fn change(&self, apps: Places) {
+        // Only a thread that has failed hears nothing: it is told when it is waited for.
+        let _ = self.sender.letters.blocking_send(Letter::Apps(apps));
+    }
+
+    /// Waits for what is left, five seconds at most. What others send from now on is lost.
     pub fn finish(self) -> Totals {
-        let Self { sender: Sender { events, shared }, thread } = self;
-        drop(events);
+        let Self { sender: Sender { letters, shared }, thread } = self;
+        let _ = letters.blocking_send(Letter::End);
         if thread.join().is_err() {
             tracing::error!("the webhooks' thread has failed");
         }
@@ -126,34 +143,41 @@ struct Carrier {
     client: Client,
     shared: Arc<Shared>,
     clock: Clock,
-    /// What the log calls the endpoints.
-    names: Vec<String>,
+    /// Their ids.
+    ids: Vec<String>,
     /// Endpoints that failed last: the log says once when one begins to fail, and when it is back.
-    failing: Vec<bool>,
+    failing: BTreeSet<usize>,
 }
 
 impl Carrier {
-    fn new(apps: &[App], client: Client, shared: Arc<Shared>) -> Self {
-        let hooks = || apps.iter().map(|app| app.webhooks.as_slice());
-        let name = |app: &App, hook: &Webhook| format!("{} of app {}", shown(&hook.url), app.id);
-        let names: Vec<_> = apps
-            .iter()
-            .flat_map(|app| app.webhooks.iter().map(move |hook| name(app, hook)))
-            .collect();
-        let count = names.len();
-        let key = |app: &App| (app.key.clone(), app.secret.reveal().to_owned());
-        Self {
-            queue: Queue::new(hooks()),
-            keys: apps.iter().map(key).collect(),
+    fn new(apps: &Places, client: Client, shared: Arc<Shared>) -> Self {
+        let mut carrier = Self {
+            queue: Queue::new(std::iter::empty()),
+            keys: Vec::new(),
             client,
             shared,
             clock: Clock::start(),
-            names,
-            failing: vec![false; count],
-        }
+            ids: Vec::new(),
+            failing: BTreeSet::new(),
+        };
+        carrier.change(apps);
+        carrier
     }
 
-    async fn run(mut self, mut events: mpsc::Receiver<Event>) {
+    fn change(&mut self, apps: &Places) {
+        self.queue.change(apps.iter().map(|app| match app {
+            Some(app) => app.webhooks.as_slice(),
+            None => &[],
+        }));
+        let key = |app: &App| (app.key.clone(), app.secret.reveal().to_owned());
+        let id = |app: &App| app.id.clone();
+        self.keys = apps.iter().map(|app| app.as_ref().map(key).unwrap_or_default()).collect();
+        self.ids = apps.iter().map(|app| app.as_ref().map(id).unwrap_or_default()).collect();
+        // Places of endpoints may be others' now: what fails is said again.
+        self.failing.clear();
+    }
+
+    async fn run(mut self, mut letters: mpsc::Receiver<Letter>) {
         let mut sending: JoinSet<(usize, Result<(), String>)> = JoinSet::new();
         let mut ends_at: Option<u64> = None;
         loop {
@@ -175,13 +199,12 @@ impl Carrier {
                 }
             };
             tokio::select! {
-                event = events.recv(), if ends_at.is_none() => match event {
-                    Some(event) => self.take(event, &mut events),
-                    None => {
+                letter = letters.recv(), if ends_at.is_none() => {
+                    if self.take(letter, &mut letters) {
                         self.queue.flush();
                         ends_at = Some(self.now() + FAREWELL);
                     }
-                },
+                }
                 Some(done) = sending.join_next() => self.done(done),
                 () = sleep => {}
             }
@@ -189,13 +212,23 @@ impl Carrier {
         self.farewell();
     }
 
-    /// Takes what has come, and what came with it.
-    fn take(&mut self, event: Event, events: &mut mpsc::Receiver<Event>) {
+    /// Takes what has come, and what came with it. True when it was the last.
+    fn take(&mut self, first: Option<Letter>, letters: &mut mpsc::Receiver<Letter>) -> bool {
         let now = self.now();
-        self.queue.note(event, now);
-        for _ in 0..CHANNEL {
-            let Ok(event) = events.try_recv() else { return };
-            self.queue.note(event, now);
+        let mut next = first;
+        let mut left = CHANNEL;
+        loop {
+            match next {
+                Some(Letter::Event(event)) => self.queue.note(event, now),
+                Some(Letter::Apps(apps)) => self.change(&apps),
+                Some(Letter::End) | None => return true,
+            }
+            left -= 1;
+            if left == 0 {
+                return false;
+            }
+            let Ok(letter) = letters.try_recv() else { return false };
+            next = Some(letter);
         }
     }
 
@@ -230,8 +263,13 @@ impl Carrier {
     fn done(&mut self, done: Result<(usize, Result<(), String>), tokio::task::JoinError>) {
         // A request's task neither panics nor is cancelled.
         let Ok((endpoint, outcome)) = done else { return };
-        let was_failing = std::mem::replace(&mut self.failing[endpoint], outcome.is_err());
-        let name = &self.names[endpoint];
+        let was_failing = match outcome.is_err() {
+            true => !self.failing.insert(endpoint),
+            false => self.failing.remove(&endpoint),
+        };
+        let (url, app) = self.queue.endpoint(endpoint);
+        let id = self.ids.get(app).map_or("", String::as_str);
+        let name = format!("{} of app {id}", shown(url));
         match &outcome {
             Err(why) if !was_failing => {
                 tracing::warn!(endpoint = name, %why, "a webhook fails: it is tried again");

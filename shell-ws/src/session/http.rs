@@ -96,11 +96,12 @@ impl Http {
                 self.call(shard, link, (id, &api), (head, body));
             }
             (Route::Health, "GET") => self.reply(shard, link, &Reply::new(200, "alive")),
-            (Route::Metrics, "GET") => {
-                self.request += 1;
-                self.asked = Some(Gather::metrics());
-                self.ask(shard, link);
-            }
+            (Route::Ledger, "GET") => self.look(shard, link, Gather::sheet()),
+            (Route::LedgerOf(socket_id), "GET") => match Gather::account(shard, socket_id) {
+                Some(gather) => self.look(shard, link, gather),
+                None => self.reply(shard, link, &Reply::new(404, query::NO_CONNECTION)),
+            },
+            (Route::Metrics, "GET") => self.look(shard, link, Gather::metrics()),
             (Route::Ready, "GET") if shard.is_ready => {
                 self.reply(shard, link, &Reply::new(200, "ready"));
             }
@@ -124,6 +125,13 @@ impl Http {
                 self.reply(shard, link, &Reply::new(405, text).header("Allow", allowed));
             }
         }
+    }
+
+    /// Asks for something that needs no signature.
+    fn look(&mut self, shard: &mut Shard, link: Link, gather: Gather) {
+        self.request += 1;
+        self.asked = Some(gather);
+        self.ask(shard, link);
     }
 
     fn call(
@@ -182,9 +190,9 @@ impl Http {
     /// Responds with what was asked for, or with nothing.
     fn tell(&mut self, shard: &mut Shard, link: Link) {
         self.keep_alive &= shard.is_ready;
-        let nothing = || ("application/json", "{}".to_owned());
-        let (kind, body) = self.asked.take().map_or_else(nothing, Gather::response);
-        self.respond(shard, link, http::response(200, kind, self.keep_alive, body.as_bytes()));
+        let nothing = || (200, "application/json", "{}".to_owned());
+        let (status, kind, body) = self.asked.take().map_or_else(nothing, Gather::response);
+        self.respond(shard, link, http::response(status, kind, self.keep_alive, body.as_bytes()));
     }
 
     /// Somebody answers a question. True when the connection is being closed.
@@ -320,6 +328,14 @@ impl Http {
         }
     }
 
+    /// Other apps are served. What publishes for one that is not ends, unless it is just answering.
+    pub(super) fn apps_changed(&mut self, shard: &mut Shard) {
+        let is_gone = |(tenant, _)| shard.apps.by_tenant(tenant).is_none();
+        if self.source.is_some_and(is_gone) && !self.is_busy() {
+            self.leave(shard);
+        }
+    }
+
     /// Gives the publishing connection back; what it has published still runs.
     pub(super) fn leave(&mut self, shard: &mut Shard) {
         if let Some((_, source)) = self.source.take() {
@@ -342,11 +358,11 @@ fn upgrade_to_websocket(shard: &mut Shard, link: Link, head: &Head<'_>, key: &st
         opened.map(|ids| (ids, admitted)).map_err(full)
     });
     match opened {
-        Ok(((conn, outlet), Admitted { tenant, protocol, seat })) => {
+        Ok(((conn, outlet), Admitted { tenant, protocol, wants_gaps, seat })) => {
             let link = Link { conn, outlet, ..link };
             link.send(shard, hello, Lane::First);
             let socket_id = establish(shard, link, outlet);
-            let socket = WebSocket::new(shard, (tenant, seat), protocol, socket_id);
+            let socket = WebSocket::new(shard, (tenant, seat), (protocol, wants_gaps), socket_id);
             Step::Upgraded(head.len, link, Box::new(socket))
         }
         Err((code, reason)) => {
@@ -369,6 +385,7 @@ fn establish(shard: &mut Shard, link: Link, outlet: OutletId) -> String {
 struct Admitted {
     tenant: TenantId,
     protocol: u8,
+    wants_gaps: bool,
     seat: Seat,
 }
 
@@ -397,5 +414,7 @@ fn admit(shard: &Shard, head: &Head<'_>) -> Result<Admitted, (u16, String)> {
         let text = format!("this app has {} connections, which is the most", app.max_connections);
         return Err((close::OVER_QUOTA, text));
     };
-    Ok(Admitted { tenant, protocol, seat })
+    // No other value asks for it, so that there can be others some day.
+    let wants_gaps = http::pairs(head.query).any(|(name, on)| name == "gaps" && on == "1");
+    Ok(Admitted { tenant, protocol, wants_gaps, seat })
 }

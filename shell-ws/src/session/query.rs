@@ -2,15 +2,17 @@
 //! asks for is gathered until every answer is there.
 
 use super::auth::{self, Signed};
+use super::ledger;
 use super::rest::Reply;
 use super::route::Api;
+use crate::account::{Account, Losing, Sheet};
 use crate::channels::Counts;
-use crate::note::{Answer, Asker, Cached, Name, Question};
+use crate::note::{Answer, Asker, Cached, Name, Peer, Question};
 use crate::shard::Shard;
 use serde_json::{Map, Value, json};
 use sluicegate_core::TenantId;
 use sluicegate_host::metrics::{self, Numbers};
-use sluicegate_wire::http;
+use sluicegate_wire::http::{self, PLAIN};
 use sluicegate_wire::pusher::{self, Kind};
 use std::sync::Arc;
 
@@ -27,6 +29,12 @@ enum What {
     /// And what it keeps, when that is asked for.
     Channel(Info, Option<Cached>),
     Channels(Name, Wanted, Vec<(Arc<str>, Counts)>),
+    /// The account of one connection.
+    Account(Peer, Option<Box<Account>>),
+    /// Who loses most, of an app.
+    Losing(TenantId, Vec<Losing>),
+    /// All books: what has come is summed up.
+    Sheet(Option<Box<Sheet>>),
     /// The page for metrics collectors: what has come is summed up.
     Numbers(Option<Box<Numbers>>),
     /// What a publish asked about its channels; and whether it was a batch.
@@ -139,6 +147,7 @@ pub(super) fn ask(
             }
             What::Terminate(Name { tenant, text: (**user).into() })
         }
+        Api::Losing => What::Losing(tenant, Vec::new()),
         Api::BatchEvents | Api::Events => return Err(Reply::new(405, "publishes ask nothing")),
     };
     Ok(Gather { what, left: 0 })
@@ -189,6 +198,18 @@ impl Gather {
         Self { what: What::Numbers(None), left: 0 }
     }
 
+    /// All books.
+    pub(super) const fn sheet() -> Self {
+        Self { what: What::Sheet(None), left: 0 }
+    }
+
+    /// The account of a connection; none when it is no id of a connection of this process.
+    pub(super) fn account(shard: &Shard, socket_id: &str) -> Option<Self> {
+        let (number, outlet) = shard.find_socket(socket_id)?;
+        let peer = Peer { shard: number, outlet };
+        (number < shard.shards()).then_some(Self { what: What::Account(peer, None), left: 0 })
+    }
+
     /// Asks. True when there is nothing to wait for.
     pub(super) fn start(&mut self, shard: &mut Shard, asker: Asker) -> bool {
         let mut ask = |question: Question, index| shard.ask(Asker { index, ..asker }, &question);
@@ -202,7 +223,10 @@ impl Gather {
             What::Channels(from, ..) => {
                 ask(Question::Channels(from.tenant, Arc::clone(&from.text)), 0)
             }
+            What::Account(peer, _) => ask(Question::Account(*peer), 0),
+            What::Losing(tenant, _) => ask(Question::Losing(*tenant), 0),
             What::Numbers(_) => ask(Question::Numbers, 0),
+            What::Sheet(_) => ask(Question::Sheet, 0),
             What::Terminate(user) => ask(Question::Terminate(user.clone()), 0),
             What::Users(name, _) => ask(Question::Users(name.clone()), 0),
             What::Published(infos, _) => (0_u32..)
@@ -226,6 +250,10 @@ impl Gather {
                     info.counts = counts;
                 }
             }
+            (What::Account(_, account), Answer::Account(found)) => *account = found,
+            (What::Losing(_, found), Answer::Losing(some)) => found.extend(some),
+            (What::Sheet(Some(sum)), Answer::Sheet(some)) => sum.add(&some),
+            (What::Sheet(sum), Answer::Sheet(some)) => *sum = Some(some),
             (What::Numbers(Some(sum)), Answer::Numbers(some)) => sum.add(&some),
             (What::Numbers(sum), Answer::Numbers(some)) => *sum = Some(some),
             (What::Terminate(_), Answer::Done) => {}
@@ -235,20 +263,29 @@ impl Gather {
         self.left == 0
     }
 
-    /// The response: its content type and its body.
-    pub(super) fn response(self) -> (&'static str, String) {
+    /// The response: its status, its content type and its body.
+    pub(super) fn response(self) -> (u16, &'static str, String) {
         match self.what {
             What::Numbers(sum) => {
-                (metrics::CONTENT_TYPE, sum.map_or_else(String::new, |sum| sum.text()))
+                let text = sum.map_or_else(String::new, |sum| sum.text());
+                (200, metrics::CONTENT_TYPE, text)
             }
-            what => ("application/json", json_body(&what)),
+            What::Account(_, None) => (404, PLAIN, format!("{NO_CONNECTION}\n")),
+            mut what => (200, "application/json", json_body(&mut what)),
         }
     }
 }
 
-fn json_body(what: &What) -> String {
+/// What is said about a socket id that nobody has.
+pub(super) const NO_CONNECTION: &str = "no connection has this socket id, or it has gone: an \
+    account ends with its connection";
+
+fn json_body(what: &mut What) -> String {
     match what {
         What::Numbers(_) => json!({}),
+        What::Account(_, account) => account.as_deref().map_or(Value::Null, ledger::account),
+        What::Losing(_, found) => ledger::losing(found),
+        What::Sheet(sum) => sum.as_deref().map_or(Value::Null, ledger::sheet),
         What::Channel(info, kept) => {
             let mut body = info.attributes();
             if info.wanted.cache {

@@ -3,11 +3,11 @@
 use super::auth::{self, Signed};
 use super::channel;
 use super::query::{Gather, Info, Wanted};
-use crate::config::settings::Settings;
+use crate::settings::Settings;
 use crate::shard::Shard;
 use bytes::Bytes;
 use sluicegate_core::{
-    Ack, Broker, ConnId, Message, OutletId, Place, Reason, Refusal, Retry, Tally, TenantId,
+    Ack, Broker, ConnId, Keep, Message, OutletId, Place, Reason, Refusal, Retry, Tally, TenantId,
     TopicId, Verdict,
 };
 use sluicegate_wire::pusher;
@@ -57,6 +57,7 @@ struct Publish {
     channel: String,
     frame: Bytes,
     except: Option<(u32, OutletId)>,
+    keep: Keep,
 }
 
 /// Publishes one event to its channels, or a batch of them, for the app `id`, which exists.
@@ -110,7 +111,8 @@ fn prepare(
             channel::check(channel, &shard.settings)
                 .map_err(|no| Reply::new(400, format!("{channel}: {no}")))?;
             let frame = Bytes::from(pusher::event_frame(channel, &trigger.name, &trigger.data));
-            publishes.push(Publish { channel: channel.clone(), frame, except });
+            let keep = channel::keep(channel, app);
+            publishes.push(Publish { channel: channel.clone(), frame, except, keep });
             infos.push(Info::new(tenant, channel, wanted));
         }
     }
@@ -133,8 +135,7 @@ fn dispatch(shard: &mut Shard, source: ConnId, call: Call) -> Answer {
     };
     let mut jobs = 0;
     let mut failed = None;
-    for (topic, Publish { channel, frame, except }) in topics.into_iter().zip(publishes) {
-        let keep = channel::keep(&channel);
+    for (topic, Publish { frame, except, keep, .. }) in topics.into_iter().zip(publishes) {
         let message = Message { frame, records: 1, ack: Ack::Now, except, keep };
         match shard.broker.publish(source, topic, message) {
             Verdict::Queued(_) | Verdict::Parked(_) => jobs += 1,

@@ -10,6 +10,10 @@ pub(super) enum Route<'a> {
     /// `/app/{key}`; `None` for any other path below `/app`.
     App(Option<&'a str>),
     Health,
+    /// `/ledger`
+    Ledger,
+    /// `/ledger/connections/{socket_id}`
+    LedgerOf(&'a str),
     Metrics,
     Ready,
     Unknown,
@@ -26,6 +30,8 @@ pub(super) enum Api<'a> {
     Channels,
     /// `POST /events`
     Events,
+    /// `GET /ledger/connections`
+    Losing,
     /// `POST /users/{id}/terminate_connections`
     Terminate(Cow<'a, str>),
     /// `GET /channels/{channel}/users`
@@ -37,7 +43,7 @@ impl Api<'_> {
     pub(super) const fn method(&self) -> &'static str {
         match self {
             Self::BatchEvents | Self::Events | Self::Terminate(_) => "POST",
-            Self::Channel(_) | Self::Channels | Self::Users(_) => "GET",
+            Self::Channel(_) | Self::Channels | Self::Losing | Self::Users(_) => "GET",
         }
     }
 }
@@ -46,12 +52,18 @@ impl Api<'_> {
 pub(super) const PAGES: &str = "no such page; there are POST /apps/{id}/events, \
     /apps/{id}/batch_events and /apps/{id}/users/{user}/terminate_connections, \
     GET /apps/{id}/channels, /apps/{id}/channels/{channel} and \
-    /apps/{id}/channels/{channel}/users, GET /health, /ready and /metrics";
+    /apps/{id}/channels/{channel}/users, /apps/{id}/ledger/connections, GET /health, /ready, \
+    /metrics, /ledger and /ledger/connections/{socket_id}";
 
 pub(super) fn route(path: &str) -> Route<'_> {
     let mut parts = path.strip_prefix('/').unwrap_or(path).split('/');
     match (parts.next(), parts.next()) {
         (Some("health"), None) => Route::Health,
+        (Some("ledger"), None) => Route::Ledger,
+        (Some("ledger"), Some("connections")) => match (parts.next(), parts.next()) {
+            (Some(socket_id), None) => Route::LedgerOf(socket_id),
+            _ => Route::Unknown,
+        },
         (Some("metrics"), None) => Route::Metrics,
         (Some("ready"), None) => Route::Ready,
         (Some("app"), Some(key)) if !key.is_empty() && parts.next().is_none() => {
@@ -72,6 +84,7 @@ fn api<'a>(parts: [Option<&'a str>; 4]) -> Option<Api<'a>> {
         [Some("events"), None, ..] => Api::Events,
         [Some("batch_events"), None, ..] => Api::BatchEvents,
         [Some("channels"), None, ..] => Api::Channels,
+        [Some("ledger"), Some("connections"), None, _] => Api::Losing,
         [Some("channels"), Some(channel), None, _] => Api::Channel(name(channel)?),
         [Some("channels"), Some(channel), Some("users"), None] => Api::Users(name(channel)?),
         [Some("users"), Some(user), Some("terminate_connections"), None] => {
@@ -108,6 +121,12 @@ mod tests {
             ("/apps/1001/channels/a/users/b", Route::Unknown),
             ("/apps/1001/users//terminate_connections", Route::Unknown),
             ("/users/u/terminate_connections", Route::Unknown),
+            ("/apps/1001/ledger/connections", Route::Api("1001", Api::Losing)),
+            ("/apps/1001/ledger", Route::Unknown),
+            ("/ledger", Route::Ledger),
+            ("/ledger/connections/1.2", Route::LedgerOf("1.2")),
+            ("/ledger/connections", Route::Unknown),
+            ("/ledger/connections/1.2/3", Route::Unknown),
             ("/health", Route::Health),
             ("/health/", Route::Unknown),
             ("/", Route::Unknown),

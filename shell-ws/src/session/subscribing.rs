@@ -58,6 +58,7 @@ struct Entering {
     serial: u64,
     channel: Arc<str>,
     user_id: Arc<str>,
+    rewind: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -67,17 +68,27 @@ struct Awaited {
     welcome: Bytes,
 }
 
+/// What a client asks for when it wants to be in a channel.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) channel: &'a str,
+    /// The signature, and what it covers besides.
+    pub(super) token: (&'a str, Option<&'a str>),
+    /// How many of the events that a cache channel keeps.
+    pub(super) rewind: Option<u32>,
+}
+
 impl Subscriptions {
-    /// The client wants to be in a channel: `token` is the signature and what it covers besides.
+    /// The client wants to be in a channel.
     pub(super) fn subscribe(
         &mut self,
         shard: &mut Shard,
         link: Link,
         client: &Client,
-        (channel, token): (&str, (&str, Option<&str>)),
+        asked: Asked<'_>,
     ) {
-        if let Err(no) = self.try_subscribe(shard, link, client, (channel, token)) {
-            no.say(shard, link, channel);
+        if let Err(no) = self.try_subscribe(shard, link, client, asked) {
+            no.say(shard, link, asked.channel);
         }
     }
 
@@ -86,9 +97,13 @@ impl Subscriptions {
         shard: &mut Shard,
         link: Link,
         client: &Client,
-        (channel, token): (&str, (&str, Option<&str>)),
+        Asked { channel, token, rewind }: Asked<'_>,
     ) -> Result<(), No> {
         channel::check(channel, &shard.settings).map_err(No::from)?;
+        if rewind.is_some() && !pusher::is_cache(channel) {
+            let text = "rewind: only cache channels keep events: leave it out";
+            return Err(No::new("InvalidRewind", text, 400));
+        }
         let member = authorize(shard, client, channel, token)?;
         if self.entering.iter().any(|entering| *entering.channel == *channel) {
             return Ok(());
@@ -106,13 +121,13 @@ impl Subscriptions {
         }
         let name = Name { tenant: client.tenant, text: channel.into() };
         match member {
-            Some(member) => self.ask(shard, link, name, member),
+            Some(member) => self.ask(shard, link, name, (member, rewind)),
             None if self.find(shard, client, channel).is_some() => {
                 link.say(shard, &pusher::subscription_succeeded(channel), Lane::InLine);
             }
             None => {
                 let welcome = text_frame(&pusher::subscription_succeeded(channel));
-                self.take(shard, link, name.clone(), (None, welcome))?;
+                self.take(shard, link, name.clone(), (None, welcome, rewind))?;
                 if counts(channel) {
                     shard.enter(name, link.outlet, None, 0);
                 }
@@ -123,10 +138,17 @@ impl Subscriptions {
     }
 
     /// Asks the owner of a presence channel for a place among its members.
-    fn ask(&mut self, shard: &mut Shard, link: Link, name: Name, member: Member) {
+    fn ask(
+        &mut self,
+        shard: &mut Shard,
+        link: Link,
+        name: Name,
+        (member, rewind): (Member, Option<u32>),
+    ) {
         self.serial += 1;
         let (serial, channel) = (self.serial, Arc::clone(&name.text));
-        self.entering.push(Entering { serial, channel, user_id: Arc::clone(&member.user_id) });
+        let user_id = Arc::clone(&member.user_id);
+        self.entering.push(Entering { serial, channel, user_id, rewind });
         shard.hold(link.outlet, Arc::clone(&name.text), serial);
         shard.enter(name, link.outlet, Some(member), serial);
     }
@@ -143,14 +165,15 @@ impl Subscriptions {
             // It was left again before the answer came.
             return;
         };
-        let Entering { channel, user_id, .. } = self.entering.remove(at);
+        let Entering { channel, user_id, rewind, .. } = self.entering.remove(at);
         let name = Name { tenant: client.tenant, text: channel };
         match outcome {
             Ok(welcome) if self.find(shard, client, &name.text).is_some() => {
                 link.send_frame(shard, welcome, Lane::InLine);
             }
             Ok(welcome) => {
-                match self.take(shard, link, name.clone(), (Some(user_id), welcome)) {
+                let asked = (Some(user_id), welcome, rewind);
+                match self.take(shard, link, name.clone(), asked) {
                     Ok(true) => self.note_miss(shard, client, &name.text),
                     // What others say waits on, until the topic's owner has answered too.
                     Ok(false) => return,
@@ -176,10 +199,10 @@ impl Subscriptions {
         shard: &mut Shard,
         link: Link,
         name: Name,
-        (user_id, welcome): (Option<Arc<str>>, Bytes),
+        (user_id, welcome, rewind): (Option<Arc<str>>, Bytes, Option<u32>),
     ) -> Result<bool, No> {
         let topic = shard.broker.topic(name.tenant, &name.text).map_err(No::from)?;
-        let start = channel::start(&name.text);
+        let start = channel::start(&name.text, rewind);
         let wish = Wish { start, ..Wish::policy(Policy::DropOld) };
         let sub = shard.broker.subscribe(link.outlet, topic, wish).map_err(No::from)?;
         // The topic holds its name already.

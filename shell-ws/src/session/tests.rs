@@ -14,6 +14,8 @@ struct World {
     stingy: Option<Rand>,
     /// Outlets of transports that took less than they were offered.
     refusing: Vec<OutletId>,
+    /// Peers whose transports take nothing.
+    stopped: Vec<usize>,
 }
 
 struct Peer {
@@ -33,7 +35,7 @@ impl World {
     fn with(mut shard: Shard) -> Self {
         shard.unix_seconds = NOW;
         shard.broker.advance(Instant::from_millis(1));
-        Self { shard, peers: Vec::new(), stingy: None, refusing: Vec::new() }
+        Self { shard, peers: Vec::new(), stingy: None, refusing: Vec::new(), stopped: Vec::new() }
     }
 
     fn connect(&mut self) -> usize {
@@ -105,8 +107,10 @@ impl World {
                         0 => rand.below(offer.bytes + 1),
                         _ => offer.bytes,
                     };
-                    let accepted = self.stingy.as_mut().map_or(offer.bytes, part);
-                    if self.stingy.is_none() {
+                    let is_stopped = self.stopped.iter().any(|stopped| *stopped as u64 == owner);
+                    let all = if is_stopped { 0 } else { offer.bytes };
+                    let accepted = self.stingy.as_mut().map_or(all, part);
+                    if self.stingy.is_none() && !is_stopped {
                         self.shard.broker.frames(offer).for_each(|frame| peer.out.extend(frame));
                     }
                     if accepted < offer.bytes {
@@ -122,6 +126,13 @@ impl World {
     }
 
     fn notice(&mut self, notice: Notice) {
+        if let Notice::Gap { sub, gap } = notice {
+            let (outlet, topic) = self.shard.broker.ends_of(sub).unwrap();
+            let owner = usize::try_from(self.shard.owner_of_outlet(outlet).unwrap()).unwrap();
+            let channel = self.shard.broker.topic_name(topic).unwrap();
+            let session = self.peers[owner].session.as_mut().unwrap();
+            return session.gap(&mut self.shard, &channel, &gap);
+        }
         let (Notice::Close { conn, .. }
         | Notice::Committed { conn, .. }
         | Notice::Failed { conn, .. }
@@ -254,7 +265,10 @@ fn frames(mut bytes: &[u8]) -> Vec<String> {
     found
 }
 
+mod apps;
 mod cache;
+mod extras;
+mod ledger;
 mod presence;
 mod private;
 mod query;

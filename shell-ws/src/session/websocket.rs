@@ -1,7 +1,7 @@
 //! The WebSocket side of a connection: the Pusher protocol's commands.
 
 use super::client_event::{self, Allowance, Rejected};
-use super::subscribing::{Client, Subscriptions};
+use super::subscribing::{Asked, Client, Subscriptions};
 use super::user;
 use super::{Link, MAX_MESSAGE, Step, Wait};
 use crate::apps::Seat;
@@ -21,6 +21,7 @@ const ANSWERS_PING: u8 = 5;
 pub(super) struct WebSocket {
     decoder: Decoder,
     speaker: Speaker,
+    wants_gaps: bool,
     /// It counts until this is gone.
     _seat: Seat,
 }
@@ -41,7 +42,7 @@ impl WebSocket {
     pub(super) fn new(
         shard: &Shard,
         (tenant, seat): (TenantId, Seat),
-        protocol: u8,
+        (protocol, wants_gaps): (u8, bool),
         socket_id: String,
     ) -> Self {
         let app = shard.apps.by_tenant(tenant);
@@ -53,7 +54,12 @@ impl WebSocket {
             is_stranger: app.is_some_and(|app| app.authorized_only),
             events: Allowance::new(),
         };
-        Self { decoder: Decoder::new(MAX_MESSAGE), speaker, _seat: seat }
+        Self { decoder: Decoder::new(MAX_MESSAGE), speaker, wants_gaps, _seat: seat }
+    }
+
+    /// Whether the client asked to be told what it loses.
+    pub(super) const fn wants_gaps(&self) -> bool {
+        self.wants_gaps
     }
 
     pub(super) fn receive(&mut self, shard: &mut Shard, link: Link, buf: &mut [u8]) -> Step {
@@ -81,6 +87,17 @@ impl WebSocket {
     /// The connection is ending: nobody is in a channel through it any more.
     pub(super) fn leave(&mut self, shard: &mut Shard, link: Link) {
         self.speaker.leave(shard, link, false);
+    }
+
+    /// Other apps are served. True when the connection is being closed, as its app is not.
+    pub(super) fn apps_changed(&self, shard: &mut Shard, link: Link) -> bool {
+        let (code, text) = match shard.apps.by_tenant(self.speaker.client.tenant) {
+            Some(app) if app.enabled => return false,
+            Some(_) => (close::APP_DISABLED, "this app is switched off"),
+            None => (close::APP_UNKNOWN, "this app is not served any more"),
+        };
+        link.close_with(shard, Close::AfterFlush, code, text);
+        true
     }
 
     /// The shard answers, or says what others wish. True when the connection is being closed.
@@ -174,9 +191,9 @@ impl Speaker {
         let fault = match pusher::command(text) {
             Ok(Command::Ping) => return link.say(shard, &pusher::pong(), Lane::First),
             Ok(Command::Pong) => return,
-            Ok(Command::Subscribe { channel, auth, channel_data }) => {
+            Ok(Command::Subscribe { channel, auth, channel_data, rewind }) => {
                 let token = (auth.as_deref().unwrap_or(""), channel_data.as_deref());
-                let asked = (&*channel, token);
+                let asked = Asked { channel: &channel, token, rewind };
                 self.subscriptions.subscribe(shard, link, &self.client, asked);
                 self.is_stranger &= !self.subscriptions.is_authorized();
                 return;

@@ -5,13 +5,17 @@
 //! What concerns a session is kept as a word for it until the loop hands it over.
 
 use super::{NOBODY, Shard};
+use crate::account::{Account, Losing, Sheet};
 use crate::channels::{self, Meaning};
 use crate::hooks::{self, What};
 use crate::note::{Answer, Asker, Cached, Member, Name, Note, Peer, Question};
 use crate::roster::Full;
+use crate::socket_id;
 use crate::users;
 use bytes::Bytes;
-use sluicegate_core::{Ack, ConnId, Keep, Lane, Message, OutletId, SubId, TenantId, Verdict};
+use sluicegate_core::{
+    Ack, ConnId, Keep, Lane, Message, OutletId, SubId, Tally, TenantId, Verdict,
+};
 use sluicegate_wire::pusher::{self, Kind};
 use sluicegate_wire::ws;
 use std::sync::Arc;
@@ -110,7 +114,10 @@ impl Shard {
     /// Asks the owners that can answer. Returns how many answers will come.
     pub(crate) fn ask(&mut self, asker: Asker, question: &Question) -> u32 {
         let owners = match question {
-            Question::Channels(..) | Question::Numbers => 0..self.shards(),
+            Question::Channels(..) | Question::Losing(_) | Question::Numbers | Question::Sheet => {
+                0..self.shards()
+            }
+            Question::Account(peer) => one(peer.shard),
             Question::Cached(name) | Question::Channel(name) | Question::Users(name) => {
                 one(self.owner_of(name))
             }
@@ -402,9 +409,11 @@ impl Shard {
         Some(Cached { data, ttl: left.as_secs() })
     }
 
-    /// When [`tell_counts`](Self::tell_counts) has something to tell.
+    /// When [`tell_counts`](Self::tell_counts) has something to tell, or
+    /// [`retire_some`](Self::retire_some) something to do.
     pub fn next_deadline(&self) -> Option<sluicegate_core::Instant> {
-        self.counting.next()
+        let retiring = self.retiring.is_busy.then_some(sluicegate_core::Instant::ZERO);
+        retiring.or_else(|| self.counting.next())
     }
 
     fn answer(&mut self, question: Question) -> Answer {
@@ -415,6 +424,25 @@ impl Shard {
                 let from = Name { tenant, text };
                 let found = self.channels.starting_with(&from);
                 Answer::Channels(found.map(|(text, counts)| (Arc::clone(text), counts)).collect())
+            }
+            Question::Account(peer) => {
+                let tenant = self.broker.tenant_of(peer.outlet);
+                let app = tenant.and_then(|tenant| self.apps.id_of(tenant));
+                let read = app.and_then(|app| Account::read(&self.broker, app, peer.outlet));
+                Answer::Account(read.map(Box::new))
+            }
+            Question::Losing(tenant) => {
+                let found = self.losses.of(&self.broker, tenant);
+                let (key, number) = (&self.key, self.broker.number());
+                let losing = |(outlet, dropped): &(OutletId, Tally)| Losing {
+                    socket_id: socket_id::name(key, number, *outlet),
+                    dropped: *dropped,
+                };
+                Answer::Losing(found.iter().map(losing).collect())
+            }
+            Question::Sheet => {
+                let sheet = Sheet::read(&self.broker, &self.apps.tenants());
+                Answer::Sheet(Box::new(sheet))
             }
             Question::Numbers => Answer::Numbers(Box::new(self.numbers())),
             Question::Users(name) => {

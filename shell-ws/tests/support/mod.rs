@@ -29,7 +29,12 @@ impl Server {
 
     /// Starts a command line that runs the program without `--json`.
     pub(crate) fn with(command: &mut Command) -> Self {
-        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        Self::with_log(command, Stdio::null())
+    }
+
+    /// The same, with a place for what it says later.
+    pub(crate) fn with_log(command: &mut Command, log: Stdio) -> Self {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().expect("the program was built");
         let out = BufReader::new(child.stdout.take().expect("it is piped"));
         let lines: Vec<String> = out.lines().take(5).map_while(Result::ok).collect();
@@ -60,8 +65,13 @@ impl Server {
 
     /// A WebSocket client of the development app, and its socket id.
     pub(crate) fn client(&self) -> (Client, String) {
+        self.client_of("app-key")
+    }
+
+    /// The same of the app with this key.
+    pub(crate) fn client_of(&self, key: &str) -> (Client, String) {
         let mut client = self.connect();
-        client.upgrade("/app/app-key?protocol=7");
+        client.upgrade(&format!("/app/{key}?protocol=7"));
         let established = client.text();
         let start = established.find(r#"socket_id\":\""#).expect("it has a socket id") + 14;
         let id = established[start..].split('\\').next().expect("it ends").to_owned();
@@ -284,14 +294,19 @@ pub(crate) fn post(body: &str) -> Vec<u8> {
 
 /// A signed call of a page of the development app.
 pub(crate) fn post_to(page: &str, body: &str) -> Vec<u8> {
+    post_as(["1001", "app-key", "app-secret"], page, body)
+}
+
+/// A signed call of a page of an app: id, key and secret.
+pub(crate) fn post_as([id, key, secret]: [&str; 3], page: &str, body: &str) -> Vec<u8> {
     let seconds = sluicegate_host::clock::Clock::start().unix_seconds();
     let digest = hex::encode(Md5::digest(body.as_bytes()));
     let query =
-        format!("auth_key=app-key&auth_timestamp={seconds}&auth_version=1.0&body_md5={digest}");
-    let signature = sign("app-secret", &format!("POST\n/apps/1001/{page}\n{query}"));
+        format!("auth_key={key}&auth_timestamp={seconds}&auth_version=1.0&body_md5={digest}");
+    let signature = sign(secret, &format!("POST\n/apps/{id}/{page}\n{query}"));
     let length = body.len();
     format!(
-        "POST /apps/1001/{page}?{query}&auth_signature={signature} HTTP/1.1\r\nHost: h\r\n\
+        "POST /apps/{id}/{page}?{query}&auth_signature={signature} HTTP/1.1\r\nHost: h\r\n\
          Content-Length: {length}\r\n\r\n{body}"
     )
     .into_bytes()

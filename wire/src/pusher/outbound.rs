@@ -49,6 +49,20 @@ pub fn cache_miss(channel: &str) -> String {
     json::string(&[Raw(r#"{"event":"pusher:cache_miss","channel":"#), Quoted(channel), Raw("}")])
 }
 
+/// Tells a subscriber that so many events of a channel were dropped before the next one that it
+/// gets, and where and why. An extension, for clients that asked for it.
+pub fn gap(channel: &str, events: u64, (place, reason): (&str, &str)) -> String {
+    let (place, reason) = (json::string(&[Quoted(place)]), json::string(&[Quoted(reason)]));
+    let data = format!(r#"{{"events":{events},"place":{place},"reason":{reason}}}"#);
+    json::string(&[
+        Raw(r#"{"event":"pusher:gap","channel":"#),
+        Quoted(channel),
+        Raw(r#","data":"#),
+        Quoted(&data),
+        Raw("}"),
+    ])
+}
+
 /// Refuses a subscription and leaves the connection open. `kind` is a word such as `AuthError`,
 /// `status` reads like an HTTP status.
 pub fn subscription_error(channel: &str, kind: &str, error: &str, status: u16) -> String {

@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 fn subscribe(data: &Value) -> Result<Command<'static>, Malformed> {
     let text = json!({"event": "pusher:subscribe", "data": data}).to_string();
     command(&text).map(|command| match command {
-        Command::Subscribe { channel, auth, channel_data } => Command::Subscribe {
+        Command::Subscribe { channel, auth, channel_data, rewind } => Command::Subscribe {
             channel: channel.into_owned().into(),
             auth: auth.map(|text| text.into_owned().into()),
             channel_data: channel_data.map(|text| text.into_owned().into()),
+            rewind,
         },
         other => panic!("{other:?}"),
     })
@@ -19,7 +20,8 @@ fn subscribe(data: &Value) -> Result<Command<'static>, Malformed> {
 
 fn subscription(channel: &str, auth: Option<&str>, data: Option<&str>) -> Command<'static> {
     let own = |text: &str| Cow::Owned(String::from(text));
-    Command::Subscribe { channel: own(channel), auth: auth.map(own), channel_data: data.map(own) }
+    let (channel_data, rewind) = (data.map(own), None);
+    Command::Subscribe { channel: own(channel), auth: auth.map(own), channel_data, rewind }
 }
 
 #[test]
@@ -403,4 +405,36 @@ fn the_data_of_an_event_comes_out_of_its_frame_as_it_went_in() {
     for bytes in [&b""[..], b"\x81", b"\x81\x02{}", b"\x81\x05{\"a\""] {
         assert_eq!(event_data(bytes), None);
     }
+}
+
+#[test]
+fn a_client_can_ask_for_so_many_of_the_last_events() {
+    for (rewind, expected) in [
+        (json!(1), Ok(Some(1))),
+        (json!(1000), Ok(Some(1000))),
+        (json!(0), Err(Malformed::NotWithin("rewind", 1000))),
+        (json!(1001), Err(Malformed::NotWithin("rewind", 1000))),
+        (json!(-1), Err(Malformed::NotWithin("rewind", 1000))),
+        (json!(1.5), Err(Malformed::NotWithin("rewind", 1000))),
+        (json!("5"), Err(Malformed::NotWithin("rewind", 1000))),
+        (Value::Null, Ok(None)),
+    ] {
+        let read = subscribe(&json!({ "channel": "cache-a", "rewind": rewind }));
+        let found = read.map(|command| match command {
+            Command::Subscribe { rewind, .. } => rewind,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(found, expected, "{rewind}");
+    }
+    let text = Malformed::NotWithin("rewind", 1000).to_string();
+    assert_eq!(text, "rewind: send a whole number from 1 to 1000");
+}
+
+#[test]
+fn a_gap_is_told_as_an_event_of_its_channel() {
+    let text = gap("a\"b", 7, ("backlog", "drop_old"));
+    let value: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&value["event"], &value["channel"]), (&json!("pusher:gap"), &json!("a\"b")));
+    let data: Value = serde_json::from_str(value["data"].as_str().unwrap()).unwrap();
+    assert_eq!(data, json!({ "events": 7, "place": "backlog", "reason": "drop_old" }));
 }

@@ -111,6 +111,8 @@ impl Broker {
                 let wish = Wish { policy, batches: narrow(n[3]), bytes: n[4], start };
                 id(self.subscribe(outlet, TopicId::from_bits(n[1]), wish).map(SubId::to_bits))
             }
+            Kind::Forget => done(self.forget(TenantId::from_bits(n[0])).map(drop)),
+            Kind::Reweigh => done(self.reweigh(TenantId::from_bits(n[0]), narrow(n[1]))),
             Kind::Tenant => id(self.tenant(narrow(n[0])).map(TenantId::to_bits)),
             Kind::Topic => {
                 let name = Named { hash: n[1], bytes: narrow(n[2]) };

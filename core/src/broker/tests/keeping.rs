@@ -235,3 +235,56 @@ fn what_is_confirmed_in_line_comes_before_the_past() {
     kept.bench.broker.sent(offer, offer.bytes);
     assert_eq!(kept.ends(sub), (2, 2, vec![]));
 }
+
+#[test]
+fn at_the_limit_the_topic_that_was_kept_longest_makes_way_and_an_unused_one_before_it() {
+    let mut kept = Kept::with(|limits| limits.max_topics = 3, &[newest(1)]);
+    let tenant = kept.bench.tenant;
+    let publish = |kept: &mut Kept, name: &str, keep| {
+        kept.topic = kept.bench.topic(name);
+        kept.publish(keep);
+    };
+    publish(&mut kept, "second", newest(1));
+    publish(&mut kept, "unused", NO);
+    publish(&mut kept, "third", newest(1));
+    let lives = |kept: &Kept, name| kept.bench.broker.find_topic(tenant, name).is_some();
+    assert!(lives(&kept, "t") && lives(&kept, "second") && !lives(&kept, "unused"));
+    let (_, outlet) = kept.bench.peer(Pipe::Shared);
+    kept.topic = kept.bench.topic("t");
+    let sub = kept.subscribe_at(outlet, Start::Last(1));
+    publish(&mut kept, "fourth", newest(1));
+    assert!(lives(&kept, "t"), "somebody is in it");
+    assert!(!lives(&kept, "second") && lives(&kept, "third"), "of the others the oldest");
+    assert_eq!(kept.ends(sub), (1, 1, vec![]), "what was kept for those who come is there");
+    for name in ["third", "fourth"] {
+        kept.topic = kept.bench.topic(name);
+        kept.subscribe_at(outlet, Start::Tail);
+    }
+    let full = Refusal::after(Place::Table, Reason::Limit, 1_000);
+    assert_eq!(kept.bench.broker.topic(tenant, "fifth"), Err(full), "all are in use");
+    kept.bench.check();
+}
+
+#[test]
+fn a_tenant_that_is_not_served_any_more_keeps_nothing() {
+    let mut kept = Kept::new(0, &[newest(1)]);
+    let tenant = kept.bench.tenant;
+    let held = kept.bench.broker.held();
+    let (conn, outlet) = kept.bench.peer(Pipe::Shared);
+    kept.subscribe_at(outlet, Start::Tail);
+    for n in 0..100 {
+        kept.topic = kept.bench.topic(&format!("topic {n}"));
+        kept.publish(if n % 2 == 0 { newest(1) } else { NO });
+    }
+    let left = |kept: &mut Kept| {
+        kept.bench.check();
+        kept.bench.broker.forget(tenant).unwrap()
+    };
+    assert_eq!(left(&mut kept), 101 - 64, "not more at once");
+    assert_eq!(left(&mut kept), 1, "the one that somebody is in stays");
+    assert!(kept.bench.broker.find_topic(tenant, "t").is_some());
+    kept.bench.broker.gone(conn);
+    assert_eq!(left(&mut kept), 0);
+    assert!(kept.bench.broker.held() < held);
+    kept.bench.check();
+}

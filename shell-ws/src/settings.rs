@@ -78,7 +78,8 @@ impl Number {
         (self.get)(settings)
     }
 
-    pub(super) fn put(&self, settings: &mut Settings, value: u64) -> Result<()> {
+    /// Puts a value in force. Refused outside its range, with the key, the value and the range.
+    pub fn put(&self, settings: &mut Settings, value: u64) -> Result<()> {
         let Self { name, unit, min, max, .. } = self;
         ensure!(
             (*min..=*max).contains(&value),
@@ -206,7 +207,9 @@ impl Settings {
         }
     }
 
-    pub(super) fn put_text(&mut self, name: &str, value: &str) -> Result<()> {
+    /// Puts the value of a key that takes a text in force. Refused with the key, the value and what
+    /// it must be.
+    pub fn put_text(&mut self, name: &str, value: &str) -> Result<()> {
         match name {
             "bind" => {
                 let parsed = value.parse();

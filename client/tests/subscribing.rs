@@ -1,0 +1,232 @@
+//! What a client receives from a server that does what the test says.
+#![cfg(not(madsim))]
+
+mod support;
+
+use quinn::SendStream;
+use sluicegate_client::{
+    Client, Event, Gap, Limits, Options, Place, Queue, Reason, Start, SubscribeOptions,
+    Subscription, TopicError,
+};
+use sluicegate_wire::quic::{self, Frame, Retry};
+use std::pin::pin;
+use std::task::{Context, Waker};
+use support::{Peer, Server, events, no, soon, until};
+
+const SUBSCRIBE: (bool, bool) = (false, true);
+
+async fn subscribe(
+    client: &Client,
+    peer: &mut Peer,
+    options: SubscribeOptions,
+) -> (Subscription, SendStream) {
+    let (subscription, stream) =
+        tokio::join!(async { soon(client.subscribe("news", options)).await }, async {
+            peer.bind(SUBSCRIBE, 5).await;
+            let (request, _) = peer.asked_subscribe().await;
+            peer.subscribed(request, 1).await
+        });
+    (subscription.expect("it was confirmed"), stream)
+}
+
+fn record(sequence: u64, payload: &'static str) -> Option<Result<Event, TopicError>> {
+    Some(Ok(Event::Record { sequence, payload: payload.into() }))
+}
+
+fn queue_of(server: &Server, subscription_queue: u64) -> Options {
+    let limits = Limits { subscription_queue, ..Limits::default() };
+    Options { limits, ..server.options() }
+}
+
+fn queue(queue: Queue) -> SubscribeOptions {
+    SubscribeOptions { queue, ..SubscribeOptions::default() }
+}
+
+#[tokio::test]
+async fn records_gaps_and_the_end_come_in_order() {
+    let server = Server::start();
+    let (client, mut peer) = server.pair(server.options()).await;
+    let (mut sub, mut stream) = subscribe(&client, &mut peer, SubscribeOptions::default()).await;
+    let why = no(Place::Backlog.code(), Reason::DropNew.code(), Retry::Never);
+    let mut bytes = events(1, &["a", "b"]);
+    bytes.extend([2, 0x90, 7]);
+    bytes.extend(Frame::Gap { first: 3, last: 9, records: 7, why }.bytes());
+    bytes.extend(events(10, &["c"]));
+    let why = no(Place::Egress.code(), Reason::SlowConsumer.code(), Retry::Never);
+    bytes.extend(Frame::Ended { why }.bytes());
+    // In pieces that cut every frame.
+    for piece in bytes.chunks(3) {
+        stream.write_all(piece).await.unwrap();
+    }
+    assert_eq!(soon(sub.next()).await, record(1, "a"));
+    assert_eq!(soon(sub.next()).await, record(2, "b"));
+    let (place, reason) = (Place::Backlog, Reason::DropNew);
+    let gap = Gap { first: 3, last: 9, records: 7, place, reason };
+    assert_eq!(soon(sub.next()).await, Some(Ok(Event::Gap(gap))));
+    assert_eq!(soon(sub.next()).await, record(10, "c"));
+    let Some(Err(TopicError::Ended(why))) = soon(sub.next()).await else { panic!() };
+    assert_eq!((why.place, why.reason), (Some(Place::Egress), Some(Reason::SlowConsumer)));
+    assert_eq!(soon(sub.next()).await, None);
+}
+
+#[tokio::test]
+async fn a_refused_subscribe_says_why() {
+    let server = Server::start();
+    let (client, mut peer) = server.pair(server.options()).await;
+    let (refused, ()) =
+        tokio::join!(client.subscribe("news", SubscribeOptions::lossless()), async {
+            peer.bind(SUBSCRIBE, 5).await;
+            let (request, _) = peer.asked_subscribe().await;
+            let why = no(Place::Backlog.code(), Reason::NotAllowed.code(), Retry::Never);
+            peer.tell(&Frame::Refused { request, why }).await;
+        });
+    let Err(TopicError::Refused(why)) = refused else { panic!("{refused:?}") };
+    assert_eq!((why.place, why.reason), (Some(Place::Backlog), Some(Reason::NotAllowed)));
+}
+
+#[tokio::test]
+async fn a_dropped_subscription_ends_at_once_though_nothing_comes() {
+    let server = Server::start();
+    let (client, mut peer) = server.pair(server.options()).await;
+    let (sub, mut stream) = subscribe(&client, &mut peer, SubscribeOptions::default()).await;
+    drop(sub);
+    peer.expect(|frame| assert_eq!(frame, Frame::Unsubscribe { subscription: 3 })).await;
+    assert!(matches!(soon(stream.stopped()).await, Ok(Some(_))));
+    drop(stream.finish());
+    // The client lives.
+    drop(client);
+}
+
+#[tokio::test]
+async fn a_subscribe_that_is_dropped_before_its_answer_ends_when_it_comes() {
+    let server = Server::start();
+    let (client, mut peer) = server.pair(server.options()).await;
+    let request = {
+        let mut asking = pin!(client.subscribe("news", SubscribeOptions::default()));
+        tokio::select! {
+            biased;
+            _ = &mut asking => panic!("nobody has answered"),
+            (request, _) = async {
+                peer.bind(SUBSCRIBE, 5).await;
+                peer.asked_subscribe().await
+            } => request,
+        }
+    };
+    let stream = peer.subscribed(request, 1).await;
+    peer.expect(|frame| assert_eq!(frame, Frame::Unsubscribe { subscription: 3 })).await;
+    assert!(matches!(soon(stream.stopped()).await, Ok(Some(_))));
+}
+
+#[tokio::test]
+async fn a_subscription_goes_on_with_the_record_after_its_last_one() {
+    let server = Server::start();
+    let (client, mut peer) = server.pair(server.options()).await;
+    let (mut sub, mut stream) = subscribe(&client, &mut peer, SubscribeOptions::default()).await;
+    stream.write_all(&events(1, &["a", "b"])).await.unwrap();
+    assert_eq!(soon(sub.next()).await, record(1, "a"));
+    assert_eq!(soon(sub.next()).await, record(2, "b"));
+    peer.connection.close(0_u32.into(), b"");
+
+    let mut peer = server.greet().await;
+    peer.bind(SUBSCRIBE, 8).await;
+    let (request, start) = peer.asked_subscribe().await;
+    assert_eq!(start, Start::At { epoch: 7, sequence: 3 });
+    let mut stream = peer.subscribed(request, 3).await;
+    let why = no(Place::Table.code(), Reason::Retention.code(), Retry::Never);
+    let gap = Frame::Gap { first: 3, last: 4, records: 2, why };
+    stream.write_all(&gap.bytes()).await.unwrap();
+    stream.write_all(&events(5, &["e"])).await.unwrap();
+    let lost =
+        Gap { first: 3, last: 4, records: 2, place: Place::Table, reason: Reason::Retention };
+    assert_eq!(soon(sub.next()).await, Some(Ok(Event::Gap(lost))));
+    assert_eq!(soon(sub.next()).await, record(5, "e"));
+    assert_eq!(client.stats().reconnects, 1);
+}
+
+/// What was dropped here does not come again: it was told.
+#[tokio::test]
+async fn each_policy_of_the_inbox_at_its_limit() {
+    for (policy, got) in [
+        (Queue::DropNew, "1 2 -3 6"),
+        (Queue::DropOld, "-3 4 5 6"),
+        (Queue::Latest, "-4 5 6"),
+        (Queue::Block, "1 2 3 4 5 6"),
+    ] {
+        let server = Server::start();
+        let (client, mut peer) = server.pair(queue_of(&server, 2)).await;
+        let (mut sub, mut stream) = subscribe(&client, &mut peer, queue(policy)).await;
+        for sequence in 1..=5 {
+            stream.write_all(&events(sequence, &["x"])).await.unwrap();
+        }
+        let arrived = if policy == Queue::Block { 2 } else { 5 };
+        until(|| sub.books().expected.records == arrived).await;
+        let mut seen = Vec::new();
+        let mut is_sent = false;
+        while seen.last().is_none_or(|last| last != "6") {
+            match soon(sub.next()).await.unwrap().unwrap() {
+                Event::Record { sequence, .. } => seen.push(sequence.to_string()),
+                Event::Gap(gap) => seen.push(format!("-{}", gap.records)),
+                other => panic!("{other:?}"),
+            }
+            let books = sub.books();
+            if !is_sent && books.expected.records == 5 && books.lag.records == 0 {
+                is_sent = true;
+                stream.write_all(&events(6, &["x"])).await.unwrap();
+            }
+        }
+        let books = sub.books();
+        assert_eq!(books.expected.records, books.delivered.records + books.dropped.records);
+        assert_eq!(seen.join(" "), got, "{policy:?}");
+    }
+}
+
+/// Waiting for an event and giving up loses none.
+#[tokio::test]
+async fn next_may_be_dropped_at_any_time() {
+    let server = Server::start();
+    let (client, mut peer) = server.pair(server.options()).await;
+    let (mut sub, mut stream) = subscribe(&client, &mut peer, SubscribeOptions::default()).await;
+    let mut context = Context::from_waker(Waker::noop());
+    for sequence in 1..=20 {
+        assert!(pin!(sub.next()).poll(&mut context).is_pending());
+        stream.write_all(&events(sequence, &["x"])).await.unwrap();
+        until(|| sub.books().expected.records == sequence).await;
+        assert_eq!(soon(sub.next()).await, record(sequence, "x"));
+    }
+}
+
+/// A subscription never just falls silent: what breaks the protocol is its end, and so is a stream
+/// that stops without a last word.
+#[tokio::test]
+async fn what_breaks_the_protocol_ends_the_subscription() {
+    let hello = Frame::Ping { token: 1 }.bytes();
+    let mut huge = Vec::new();
+    quic::varint::put(&mut huge, 1 << 40);
+    for broken in [&[1, 0x7f][..], &[0], &hello, &huge, &[]] {
+        let server = Server::start();
+        let (client, mut peer) = server.pair(server.options()).await;
+        let options = SubscribeOptions::default();
+        let (mut sub, mut stream) = subscribe(&client, &mut peer, options).await;
+        stream.write_all(&events(1, &["a"])).await.unwrap();
+        stream.write_all(broken).await.unwrap();
+        if broken.is_empty() {
+            stream.finish().unwrap();
+        }
+        assert_eq!(soon(sub.next()).await, record(1, "a"));
+        let end = soon(sub.next()).await;
+        assert!(matches!(end, Some(Err(TopicError::Ended(_)))), "{broken:?}: {end:?}");
+        assert_eq!(soon(sub.next()).await, None);
+    }
+}
+
+/// A stream that does not begin with its subscription is a fault of the connection.
+#[tokio::test]
+async fn a_stream_of_nobody_ends_the_connection() {
+    let server = Server::start();
+    let (client, peer) = server.pair(server.options()).await;
+    let mut stream = peer.connection.open_uni().await.unwrap();
+    stream.write_all(&events(1, &["a"])).await.unwrap();
+    soon(peer.connection.closed()).await;
+    let _peer = server.greet().await;
+    until(|| client.stats().reconnects == 1).await;
+}
