@@ -395,3 +395,20 @@ async fn a_subscription_that_is_dropped_ends_at_the_broker() {
     drop(client);
     until(&serving, |broker| broker.counts() == (0, 0)).await;
 }
+
+#[cfg_attr(not(madsim), tokio::test(start_paused = true))]
+#[cfg_attr(madsim, tokio::test)]
+async fn a_client_without_a_server_can_be_closed_at_once() {
+    let mut world = World::new(Limits::default());
+    let serving = world.serve();
+    let client = world.client().await;
+    let publisher = within(client.publisher("orders")).await.unwrap();
+    world.network.cut(true);
+    until(&serving, |broker| broker.counts().0 == 0).await;
+    let waiting = tokio::spawn(async move { publisher.publish_acked("x").await });
+    sleep(Duration::from_secs(3)).await;
+    // Less than a try to connect may take.
+    timeout(Duration::from_secs(1), client.close()).await.expect("it waits for a server");
+    let answer = within(waiting).await.unwrap();
+    assert!(answer == Err(PublishError::Closed) || answer == Err(PublishError::Unknown));
+}
