@@ -7,6 +7,7 @@
 //! offer open, and its waker brings it back into the next turn.
 
 mod asks;
+mod blocked;
 mod chunks;
 mod notices;
 mod peers;
@@ -16,6 +17,7 @@ mod table;
 mod turns;
 
 pub(crate) use asks::Wanted;
+pub use blocked::Blocked;
 pub(crate) use peers::{Newcomer, Peer};
 pub(crate) use publishing::Taken;
 

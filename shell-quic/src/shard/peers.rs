@@ -25,6 +25,8 @@ const SHED_PACE: Duration = Duration::from_millis(100);
 /// A connection as its shard knows it.
 pub(crate) struct Peer {
     pub(super) conn: ConnId,
+    /// As it was told in the welcome.
+    pub(super) session: u64,
     pub(super) link: Connection,
     pub(super) control: OutletId,
     pub(super) access: Arc<Access>,
@@ -95,8 +97,11 @@ impl State {
         let control = self.broker.outlet(conn, Kind::Shared)?;
         let bell: &Arc<Bell> = &self.bell;
         self.pipes.insert(control.to_bits(), Pipe::new((conn, control), stream, bell));
+        self.sessions += 1;
+        let session = self.sessions << 8 | u64::from(self.broker.number());
         let peer = Peer {
             conn,
+            session,
             link,
             control,
             access,
@@ -112,14 +117,13 @@ impl State {
             is_told: false,
         };
         self.peers.insert(conn.to_bits(), peer);
-        self.sessions += 1;
         self.process.sockets = self.peers.len() as u64;
         let settings = &self.settings;
         let small = |limit: u64| u32::try_from(limit).unwrap_or(u32::MAX);
         let welcome = Welcome {
             version,
             features: 0,
-            session: self.sessions << 8 | u64::from(self.broker.number()),
+            session,
             time_ms: unix_millis(),
             max_frame_bytes: self.broker.limits().max_frame_bytes,
             max_subscriptions: small(settings.max_subscriptions),

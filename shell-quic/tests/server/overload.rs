@@ -119,6 +119,8 @@ async fn lossless_the_publisher_is_paused_by_the_windows_and_nothing_is_lost() {
     });
     let holder = stage.shard.look(|broker| sub_of(broker, id)).expect("who holds it is named");
     assert!(holder.lag.records >= 16, "{holder:?}");
+    let named = stage.shard.blocked();
+    assert!(matches!(&named[..], [one] if one.topic == "t" && one.subscription == 0), "{named:?}");
     // Another tenant is not held.
     other.write(20).await;
     assert!(!writing.is_finished(), "the windows did not stop the publisher");
