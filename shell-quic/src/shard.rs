@@ -1,6 +1,6 @@
 //! One shard of the core with its peers: what the tasks of a thread share.
 //!
-//! Tasks bring what has come from a peer ([`State::publish`], [`State::subscribe`] …) under one
+//! Tasks bring what has come from a peer (`State::publish`, `State::subscribe` …) under one
 //! lock that nobody else contends for, and ring the bell. One task runs the turns: time goes into
 //! the core, the core steps, its notices become frames and its offers are written to QUIC streams.
 //! There is no queue between the core and the streams: a stream that takes nothing more leaves its
