@@ -156,13 +156,14 @@ fn scenarios(workspace: &Workspace) -> Result<()> {
 }
 
 /// Random worlds must be convicted of nothing and come by everything, and the first 200 must be
-/// the same in the build that the tests use.
+/// the same in the build that the tests use. No more of them than a fast machine has time for, so
+/// that a change is judged by the same worlds everywhere; `cargo xtask deep` draws others.
 fn swarm(workspace: &Workspace) -> Result<()> {
     let run = |profile: &str, bounds: &str| {
         let line = format!("run {profile}--locked -p sluicegate-sim -- swarm {bounds}");
         cargo(workspace, &line).capture_output()
     };
-    let long = run("--release ", "--for 90s")?;
+    let long = run("--release ", "--for 90s --runs 20000")?;
     println!("{}", long.text);
     ensure!(long.success, "a world was convicted, or something was never come by; see above");
     let release = run("--release ", "--runs 200 --hash")?;
