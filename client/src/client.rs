@@ -2,7 +2,7 @@
 
 use crate::error::{ConnectError, TopicError};
 use crate::link::{self, Link};
-use crate::options::{Options, SubscribeOptions};
+use crate::options::{Options, Reconnect, SubscribeOptions};
 use crate::publishing::Publisher;
 use crate::state::{Shared, Stats};
 use crate::subscription::Subscription;
@@ -11,7 +11,7 @@ use sluicegate_core::Rand;
 use sluicegate_wire::quic::Code;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// At the end, for what was published to arrive.
 const FAREWELL: Duration = Duration::from_secs(10);
@@ -124,21 +124,47 @@ impl Client {
 
 /// Keeps a connection until the client is closed, or the server does not want it.
 async fn keep(shared: Arc<Shared>, target: link::Target, options: Options, first: Link) {
-    let seed = options.seed.or_else(|| getrandom::u64().ok()).unwrap_or_default();
-    let mut chance = Rand::new(seed);
+    let mut backoff = Backoff::new(&options);
     let mut link = Some(first);
     while let Some(connected) = link.take() {
+        let since = Instant::now();
         serve(&shared, connected).await;
         if shared.lock().is_closing {
             break;
         }
-        link = again(&shared, &target, (&options, &mut chance)).await;
+        // A server that welcomes and dies at once is not asked again at once.
+        if since.elapsed() >= backoff.reconnect.most {
+            backoff.span = backoff.reconnect.first;
+        }
+        link = again(&shared, &target, (&options, &mut backoff)).await;
         if link.is_some() {
             shared.lock().stats.reconnects += 1;
         }
     }
     shared.lock().end();
     shared.closed.notify_waiters();
+}
+
+/// How long to wait before the next try.
+struct Backoff {
+    reconnect: Reconnect,
+    span: Duration,
+    chance: Rand,
+}
+
+impl Backoff {
+    fn new(options: &Options) -> Self {
+        let seed = options.seed.or_else(|| getrandom::u64().ok()).unwrap_or_default();
+        let reconnect = options.reconnect;
+        Self { reconnect, span: reconnect.first, chance: Rand::new(seed) }
+    }
+
+    /// A random part of the span, which doubles.
+    fn next(&mut self) -> Duration {
+        let micros = u64::try_from(self.span.as_micros()).unwrap_or(u64::MAX);
+        self.span = (self.span * 2).min(self.reconnect.most);
+        Duration::from_micros(self.chance.below(micros.saturating_add(1)))
+    }
 }
 
 /// Serves one connection until it ends.
@@ -168,25 +194,20 @@ async fn serve(shared: &Arc<Shared>, link: Link) {
 async fn again(
     shared: &Shared,
     target: &link::Target,
-    (options, chance): (&Options, &mut Rand),
+    (options, backoff): (&Options, &mut Backoff),
 ) -> Option<Link> {
-    let reconnect = options.reconnect;
-    let mut span = reconnect.first;
-    let mut tried = 0;
-    loop {
-        if reconnect.attempts.is_some_and(|most| tried >= most) {
-            return None;
-        }
-        tried += 1;
-        let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
-        let wait = Duration::from_micros(chance.below(micros.saturating_add(1)));
-        tokio::select! {
+    let attempts = backoff.reconnect.attempts.unwrap_or(u32::MAX);
+    for _ in 0..attempts {
+        let next = async {
+            sleep(backoff.next()).await;
+            link::connect(target, options).await
+        };
+        let tried = tokio::select! {
             biased;
             () = shared.closing.notified() => return None,
-            () = sleep(wait) => {}
-        }
-        span = (span * 2).min(reconnect.most);
-        match link::connect(target, options).await {
+            tried = next => tried,
+        };
+        match tried {
             Ok(link) => return Some(link),
             Err(ConnectError::Refused { code, .. }) if is_final(code) => return None,
             Err(_) => {}
@@ -195,9 +216,30 @@ async fn again(
             return None;
         }
     }
+    None
 }
 
 /// Whether asking again cannot help.
 const fn is_final(code: Option<Code>) -> bool {
     matches!(code, Some(Code::Unauthenticated | Code::Version | Code::Malformed | Code::Unexpected))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Trust;
+
+    #[test]
+    fn waits_are_a_random_part_of_a_span_that_doubles_up_to_its_most() {
+        let mut options = Options::new(Trust::Fingerprint([0; 32]));
+        options.seed = Some(7);
+        let mut backoff = Backoff::new(&options);
+        let Reconnect { first, most, .. } = options.reconnect;
+        for round in 0..20 {
+            let span = (first * 2_u32.pow(round.min(10))).min(most);
+            assert_eq!(backoff.span, span, "round {round}");
+            assert!(backoff.next() <= span);
+        }
+        assert_eq!(backoff.span, most);
+    }
 }

@@ -1,5 +1,5 @@
 //! What every production shell needs from the operating system: time, memory pressure, a memory
-//! budget, ways between its threads, and the books as text for a metrics collector.
+//! budget, ways between its threads, tapes, and the books as text for a metrics collector.
 
 pub mod budget;
 pub mod clock;
@@ -9,6 +9,7 @@ pub mod metrics;
 pub mod node;
 pub mod pool;
 pub mod psi;
+pub mod tape;
 pub mod words;
 
 mod cgroup;

@@ -36,6 +36,25 @@ pub struct Process {
     pub turns: u64,
     /// Events for webhooks that were taken, given up, and found no room; and those that wait.
     pub webhooks: Webhooks,
+    /// What may not have arrived; none where the transport cannot tell.
+    pub unconfirmed: Option<Unconfirmed>,
+}
+
+/// What was delivered to connections that died before their peers had acknowledged it. It is a note
+/// beside the books: a part of what they call delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unconfirmed {
+    /// Connections that died so.
+    pub connections: u64,
+    /// The most that did not arrive, with heads and control frames.
+    pub bytes: u64,
+}
+
+impl std::ops::AddAssign for Unconfirmed {
+    fn add_assign(&mut self, other: Self) {
+        self.connections += other.connections;
+        self.bytes += other.bytes;
+    }
 }
 
 /// What became of events for webhooks, each counted once per endpoint that wants it.
@@ -133,8 +152,12 @@ impl Numbers {
             sum.value += part.value;
         }
         self.factor = self.factor.min(other.factor);
-        let Process { sockets, refused_sockets, refused_calls, accept_stalls, turns, webhooks } =
+        let Process { sockets, refused_sockets, refused_calls, accept_stalls, turns, .. } =
             other.process;
+        let Process { webhooks, unconfirmed, .. } = other.process;
+        if let Some(part) = unconfirmed {
+            *self.process.unconfirmed.get_or_insert_default() += part;
+        }
         self.process.webhooks.delivered += webhooks.delivered;
         self.process.webhooks.given_up += webhooks.given_up;
         self.process.webhooks.overflowed += webhooks.overflowed;
@@ -261,6 +284,7 @@ impl Collector for Page {
             out.encode_descriptor(name, help, None, MetricType::Counter)?
                 .encode_counter(&value, NO_EXEMPLAR)?;
         }
+        self.unconfirmed(out)?;
         self.webhooks(out)
     }
 }
@@ -368,6 +392,30 @@ impl Page {
                     cell.encode_gauge(&of(*tally))?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    fn unconfirmed(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(Unconfirmed { connections, bytes }) = self.0.process.unconfirmed else {
+            return Ok(());
+        };
+        for (name, help, value) in [
+            (
+                "unconfirmed_connections",
+                "Moves when a connection dies before its peer has acknowledged all that was \
+                 delivered to it",
+                connections,
+            ),
+            (
+                "unconfirmed_bytes",
+                "Moves then too, by the most that may not have arrived: a part of what the books \
+                 call delivered, with heads and control frames",
+                bytes,
+            ),
+        ] {
+            out.encode_descriptor(name, help, None, MetricType::Counter)?
+                .encode_counter(&value, NO_EXEMPLAR)?;
         }
         Ok(())
     }
@@ -493,9 +541,11 @@ mod tests {
             accept_stalls: 2,
             turns: 4,
             webhooks: Webhooks { delivered: 6, given_up: 7, overflowed: 8, waiting: 9 },
+            unconfirmed: None,
         };
         let text = exposition(&broker, &[("1001", tenant)], process);
         assert!(text.ends_with("# EOF\n"), "{text}");
+        assert!(!text.contains("unconfirmed"), "nobody could tell: {text}");
         let lines = lines(&text);
         for line in [
             "sluicegate_records_total{column=\"offered\"} 3",
@@ -554,6 +604,7 @@ mod tests {
             accept_stalls: 1,
             turns: 3,
             webhooks: Webhooks { delivered: 1, ..Webhooks::default() },
+            unconfirmed: Some(Unconfirmed { connections: 1, bytes: 7 }),
         };
         let mut sum = Numbers::read(&second, &[("1001", other)], process);
         sum.add(&Numbers::read(&first, &[("1001", tenant)], process));
@@ -577,6 +628,8 @@ mod tests {
             "sluicegate_refused_calls_total 2",
             "sluicegate_refused_sockets_total 2",
             "sluicegate_turns_total 6",
+            "sluicegate_unconfirmed_bytes_total 14",
+            "sluicegate_unconfirmed_connections_total 2",
             "sluicegate_webhook_events_total{outcome=\"delivered\"} 2",
             &budget,
             &factor,

@@ -1,6 +1,6 @@
 //! Pages for operators: `/metrics`, `/health`, `/ready`, `/ledger`.
 
-use crate::shard::Shard;
+use crate::shard::{Blocked, Shard};
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::extract::State;
@@ -65,9 +65,22 @@ async fn ready(State(shards): State<Shards>) -> impl IntoResponse {
     }
 }
 
-/// The books, per shard.
+/// The books, per shard, and which topics wait for whom.
 async fn ledger(State(shards): State<Shards>) -> axum::Json<Value> {
     let page = |shard: &Arc<Shard>| {
+        let blocked: Vec<Value> = shard
+            .blocked()
+            .into_iter()
+            .map(|Blocked { topic, session, address, subscription }| {
+                let address = address.to_string();
+                json!({
+                    "topic": topic,
+                    "session": session,
+                    "address": address,
+                    "subscription": subscription,
+                })
+            })
+            .collect();
         shard.look(|broker| {
             let (connections, subscriptions) = broker.counts();
             json!({
@@ -75,6 +88,7 @@ async fn ledger(State(shards): State<Shards>) -> axum::Json<Value> {
                 "band": broker.band().name(),
                 "connections": connections,
                 "subscriptions": subscriptions,
+                "blocked_by": blocked,
                 "books": books(broker.ledger()),
             })
         })

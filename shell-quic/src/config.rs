@@ -72,7 +72,12 @@ impl Default for Config {
             state_dir: state_dir(),
             tls: None,
             settings: Settings::default(),
-            limits: Limits::default(),
+            limits: Limits {
+                retention_records: 1024,
+                retention_bytes: 1 << 20,
+                retention_ms: 3_600_000,
+                ..Limits::default()
+            },
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::access;
 use crate::fault::Wrong;
 use crate::shard::{Newcomer, Shard, Taken, Wanted};
 use bytes::Bytes;
-use quinn::{Connection, Incoming, RecvStream, SendStream, VarInt};
+use quinn::{Connection, ConnectionError, Incoming, RecvStream, SendStream, VarInt};
 use sluicegate_core::{ConnId, Place, Reason, Refusal, Retry};
 use sluicegate_wire::quic::{self, Assembler, Code, Frame};
 use std::future::poll_fn;
@@ -34,7 +34,15 @@ pub(crate) async fn serve(shard: Arc<Shard>, incoming: Incoming, known: impl FnO
     match met.unwrap_or(Err(Met::Wrong(Wrong::TimedOut))) {
         Ok((conn, control)) => {
             let result = go_on(&shard, &link, conn, control).await;
-            shard.lock().leave(conn);
+            let mut state = shard.lock();
+            match link.close_reason() {
+                // The peer took its leave, or stopped talking: what it did not take is its choice.
+                None | Some(ConnectionError::ApplicationClosed(_)) if result.is_ok() => {
+                    state.leave(conn);
+                }
+                _ => state.die(conn),
+            }
+            drop(state);
             shard.bell().ring();
             if let Err(wrong) = result {
                 close(&link, wrong.code(), &wrong.to_string());
@@ -143,6 +151,7 @@ async fn hear(
     conn: ConnId,
     mut control: Control,
 ) -> Result<(), Wrong> {
+    let mut spare = None;
     while let Some(frame) = control.next().await? {
         let Some(frame) = quic::decode(&frame)? else { continue };
         match frame {
@@ -151,7 +160,7 @@ async fn hear(
             }
             Frame::Subscribe { request, topic, policy, batches, bytes, start } => {
                 let wanted = Wanted { request, topic, policy, batches, bytes, start };
-                subscribe(shard, link, conn, wanted).await;
+                subscribe((shard, link), conn, wanted, &mut spare).await;
             }
             Frame::Unsubscribe { subscription } => shard.lock().unsubscribe(conn, subscription),
             Frame::Ping { token } => shard.lock().pong(conn, token),
@@ -176,30 +185,46 @@ async fn wait_while_crowded(shard: &Shard, conn: ConnId) {
     }
 }
 
-async fn subscribe(shard: &Arc<Shard>, link: &Connection, conn: ConnId, wanted: Wanted) {
-    // One look: a client that wants a subscription has granted its stream before.
-    let stream: Option<SendStream> = {
-        let mut open = pin!(link.open_uni());
-        poll_fn(|context| match open.as_mut().poll(context) {
-            Poll::Ready(Ok(stream)) => Poll::Ready(Some(stream)),
-            Poll::Ready(Err(_)) | Poll::Pending => Poll::Ready(None),
-        })
-        .await
-    };
-    let Some(stream) = stream else {
+/// Answers a subscribe. `spare` keeps a stream that was opened for one that was refused: the peer
+/// learns of a stream by its first byte, and of that one it never should.
+async fn subscribe(
+    (shard, link): (&Arc<Shard>, &Connection),
+    conn: ConnId,
+    wanted: Wanted,
+    spare: &mut Option<SendStream>,
+) {
+    if spare.is_none() {
+        *spare = open_now(link).await;
+    }
+    let Some(stream) = spare else {
         let why = Refusal { place: Place::Table, reason: Reason::Limit, retry: Retry::After(100) };
         return shard.lock().refuse(conn, wanted.request, why);
     };
     let stopped = stream.stopped();
-    let Some(outlet) = shard.lock().subscribe(conn, stream, wanted) else { return };
+    let Some(outlet) = shard.lock().subscribe(conn, spare, wanted) else { return };
     let shard = Arc::clone(shard);
     tokio::spawn(async move {
-        // Stopped by the peer, or finished and acknowledged: then there is nothing to do.
-        if let Ok(Some(_)) = stopped.await {
-            shard.lock().stopped(outlet);
-            shard.bell().ring();
+        // Stopped by the peer, or finished and acknowledged; or the connection is over.
+        let Ok(by_peer) = stopped.await else { return };
+        let mut state = shard.lock();
+        if by_peer.is_some() {
+            state.stopped(outlet);
         }
+        state.arrived(conn, outlet);
+        drop(state);
+        shard.bell().ring();
     });
+}
+
+/// A stream, if the peer has granted one. One look: who wants a subscription has granted its
+/// stream before.
+async fn open_now(link: &Connection) -> Option<SendStream> {
+    let mut open = pin!(link.open_uni());
+    poll_fn(|context| match open.as_mut().poll(context) {
+        Poll::Ready(Ok(stream)) => Poll::Ready(Some(stream)),
+        Poll::Ready(Err(_)) | Poll::Pending => Poll::Ready(None),
+    })
+    .await
 }
 
 /// Takes the streams on which the peer publishes; their end is no news, a fault on one is the end.

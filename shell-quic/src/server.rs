@@ -53,8 +53,13 @@ impl Serving {
         let farewell = self.shard.settings().farewell;
         let patience = Duration::from_millis(grace) + 2 * farewell;
         let empty = async {
-            while self.shard.has_peers() {
-                self.shard.turned().notified().await;
+            loop {
+                let mut turned = std::pin::pin!(self.shard.turned().notified());
+                turned.as_mut().enable();
+                if !self.shard.has_peers() {
+                    return;
+                }
+                turned.await;
             }
         };
         // Who has not taken its last bytes by then gets none any more.

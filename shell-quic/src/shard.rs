@@ -1,12 +1,13 @@
 //! One shard of the core with its peers: what the tasks of a thread share.
 //!
-//! Tasks bring what has come from a peer ([`State::publish`], [`State::subscribe`] …) under one
+//! Tasks bring what has come from a peer (`State::publish`, `State::subscribe` …) under one
 //! lock that nobody else contends for, and ring the bell. One task runs the turns: time goes into
 //! the core, the core steps, its notices become frames and its offers are written to QUIC streams.
 //! There is no queue between the core and the streams: a stream that takes nothing more leaves its
 //! offer open, and its waker brings it back into the next turn.
 
 mod asks;
+mod blocked;
 mod chunks;
 mod notices;
 mod peers;
@@ -16,6 +17,7 @@ mod table;
 mod turns;
 
 pub(crate) use asks::Wanted;
+pub use blocked::Blocked;
 pub(crate) use peers::{Newcomer, Peer};
 pub(crate) use publishing::Taken;
 
@@ -25,7 +27,7 @@ use peers::Sheds;
 use pipes::Pipe;
 use sluicegate_core::{Broker, ConnId, Instant, Lane, OutletId, Parcel, SubId, TenantId};
 use sluicegate_host::mesh::Port;
-use sluicegate_host::metrics::{Numbers, Process};
+use sluicegate_host::metrics::{Numbers, Process, Unconfirmed};
 use sluicegate_host::node::Node;
 use sluicegate_host::pool::Loan;
 use sluicegate_wire::quic::Frame;
@@ -131,7 +133,7 @@ impl Shard {
             subs: Table::default(),
             sheds: Sheds::default(),
             ways,
-            process: Process::default(),
+            process: Process { unconfirmed: Some(Unconfirmed::default()), ..Process::default() },
             jobs: 0,
             sessions: 0,
             stops_at: None,
@@ -174,6 +176,11 @@ impl Shard {
     /// Whether it takes nothing new any more.
     pub(crate) fn is_stopping(&self) -> bool {
         self.lock().stops_at.is_some()
+    }
+
+    /// What may not have arrived at peers whose connections died.
+    pub fn unconfirmed(&self) -> Unconfirmed {
+        self.lock().process.unconfirmed.unwrap_or_default()
     }
 
     /// Whether anybody is connected.

@@ -55,6 +55,12 @@ pub fn transport(settings: &Settings, limits: &Limits, is_local: bool) -> Transp
     transport
 }
 
+/// Bytes that QUIC may hold for one connection besides the core's memory budget: what it was sent
+/// and has not acknowledged, and what it sent and nobody has read.
+pub const fn windows(limits: &Limits) -> u64 {
+    SEND_WINDOW + limits.pub_conn_inflight_bytes
+}
+
 /// Sizes of datagrams, for both ends.
 pub fn datagrams(transport: &mut TransportConfig, is_local: bool) {
     if is_local {

@@ -98,7 +98,7 @@ impl World {
 }
 
 async fn within<F: Future>(future: F) -> F::Output {
-    timeout(PATIENCE, async { future.await }).await.expect("it did not come in time")
+    timeout(PATIENCE, future).await.expect("it did not come in time")
 }
 
 async fn next(subscription: &mut Subscription) -> Event {
@@ -341,9 +341,8 @@ async fn a_client_that_dies_in_the_middle_leaves_nothing_behind() {
 #[cfg_attr(not(madsim), tokio::test(start_paused = true))]
 #[cfg_attr(madsim, tokio::test)]
 async fn futures_that_are_dropped_at_any_poll_leave_the_window_whole() {
-    let mut limits = Limits::default();
-    limits.publish_inflight_bytes = 64 << 10;
-    limits.publish_queue_depth = 2;
+    let limits =
+        Limits { publish_inflight_bytes: 64 << 10, publish_queue_depth: 2, ..Limits::default() };
     let mut world = World::new(limits);
     let serving = world.serve();
     let client = world.client().await;
@@ -395,4 +394,21 @@ async fn a_subscription_that_is_dropped_ends_at_the_broker() {
     // The last handle is gone: so is the connection.
     drop(client);
     until(&serving, |broker| broker.counts() == (0, 0)).await;
+}
+
+#[cfg_attr(not(madsim), tokio::test(start_paused = true))]
+#[cfg_attr(madsim, tokio::test)]
+async fn a_client_without_a_server_can_be_closed_at_once() {
+    let mut world = World::new(Limits::default());
+    let serving = world.serve();
+    let client = world.client().await;
+    let publisher = within(client.publisher("orders")).await.unwrap();
+    world.network.cut(true);
+    until(&serving, |broker| broker.counts().0 == 0).await;
+    let waiting = tokio::spawn(async move { publisher.publish_acked("x").await });
+    sleep(Duration::from_secs(3)).await;
+    // Less than a try to connect may take.
+    timeout(Duration::from_secs(1), client.close()).await.expect("it waits for a server");
+    let answer = within(waiting).await.unwrap();
+    assert!(answer == Err(PublishError::Closed) || answer == Err(PublishError::Unknown));
 }

@@ -68,6 +68,10 @@ pub struct Flags {
     /// app
     #[arg(long, value_name = "FILE", env = "SLUICEGATE_WS_CONFIG")]
     pub config: Option<PathBuf>,
+    /// Record every input of the core in this file, for `sluicegate-sim replay`: lengths and hashed
+    /// names, no payloads; with several event loops one file each, FILE.0 and so on
+    #[arg(long, value_name = "FILE")]
+    pub tape: Option<PathBuf>,
     /// Any key below server or limits, as `config print` lists them; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -243,6 +247,9 @@ impl Draft {
         if let Some(workers) = flags.workers {
             self.put_number("workers", workers)?;
             self.given.insert("workers".to_owned());
+        }
+        if let Some(tape) = &flags.tape {
+            self.put_text("tape", &tape.to_string_lossy())?;
         }
         Ok(())
     }

@@ -15,6 +15,10 @@ pub struct Settings {
     pub workers: u32,
     /// What clients and publishers put before every path; empty, or `/` and more.
     pub path_prefix: String,
+    /// The file that every input of the core is recorded in; empty: nothing is recorded.
+    pub tape: String,
+    /// The most that one loop records, in MiB.
+    pub tape_max_mib: u32,
     /// Silence after which a client is asked for a sign of life.
     pub activity_timeout: Duration,
     /// From being asked to a sign of life.
@@ -38,6 +42,8 @@ impl Default for Settings {
             port: 6001,
             workers: 1,
             path_prefix: String::new(),
+            tape: String::new(),
+            tape_max_mib: 256,
             activity_timeout: Duration::from_secs(120),
             pong_timeout: Duration::from_secs(30),
             identity_timeout: Duration::from_secs(10),
@@ -172,11 +178,21 @@ pub const NUMBERS: &[Number] = &[
         get: |settings| settings.max_batch_events as u64,
         set: |settings, value| settings.max_batch_events = small(value),
     },
+    Number {
+        name: "tape_max_mib",
+        unit: "MiB",
+        min: 1,
+        max: 1_024,
+        help: "the most that each event loop records on its tape; then it stops recording",
+        get: |settings| settings.tape_max_mib.into(),
+        set: |settings, value| settings.tape_max_mib = small(value),
+    },
 ];
 
 /// Every key that takes a text, and what it is for.
 pub const TEXTS: &[(&str, &str)] = &[
     ("bind", "IP address to listen on; 0.0.0.0 lets other machines in"),
+    ("tape", "file to record every input of the core in, for `sluicegate-sim replay`; empty: none"),
     ("path_prefix", "what clients and publishers put before every path, such as /realtime"),
 ];
 
@@ -186,6 +202,7 @@ impl Settings {
         match name {
             "bind" => Some(self.bind.to_string()),
             "path_prefix" => Some(self.path_prefix.clone()),
+            "tape" => Some(self.tape.clone()),
             _ => None,
         }
     }
@@ -212,6 +229,7 @@ impl Settings {
                 );
                 value.clone_into(&mut self.path_prefix);
             }
+            "tape" => value.clone_into(&mut self.tape),
             _ => bail!("`{name}` takes no text"),
         }
         Ok(())

@@ -14,6 +14,7 @@ mod read;
 mod socket;
 mod stop;
 mod stream;
+mod tape;
 mod write;
 
 use crate::directory::Board;
@@ -38,6 +39,7 @@ use sluicegate_host::metrics::Webhooks;
 use sluicegate_host::node::Node;
 use sluicegate_host::pool::Loan;
 use sluicegate_host::psi::Pressure;
+use sluicegate_host::tape::Recording;
 use socket::{Key, Socket};
 use std::collections::VecDeque;
 use std::io;
@@ -112,6 +114,8 @@ pub struct Worker {
     has_said_goodbye: bool,
     /// Whom apps' servers are told through.
     hooks: Option<Sender>,
+    /// What is recorded of the shard, where it is.
+    tape: Option<Recording>,
 }
 
 impl std::fmt::Debug for Worker {
@@ -189,6 +193,7 @@ impl Worker {
             leaving: None,
             has_said_goodbye: false,
             hooks: None,
+            tape: None,
         })
     }
 
@@ -217,8 +222,10 @@ impl Worker {
                 Err(error) => return Err(error).context("the event queue fails"),
             }
             self.turn(&events)?;
+            self.note_inputs();
         }
         self.hear_the_last();
+        self.finish_tape();
         Ok(())
     }
 

@@ -156,6 +156,11 @@ impl Compared {
             self.bound(&name("turned_away"), &due.turned_away, row.turned_away);
             self.bound(&name("closed"), &due.closed, row.closed);
             self.bound(&name("jain"), &due.jain, row.jain.unwrap_or(0));
+            self.bound(&name("asked"), &due.asked, row.asked);
+            self.bound(&name("answered"), &due.answered, row.answered);
+            let answer = |percent| row.answers.percentile(percent).unwrap_or(u64::MAX);
+            self.bound(&name("answer_p99"), &due.answer_p99, answer(99));
+            self.bound(&name("answer_max"), &due.answer_max, answer(100));
             let latency = |percent| row.latency.percentile(percent).unwrap_or(u64::MAX);
             self.bound(&name("latency_p50"), &due.latency_p50, latency(50));
             self.bound(&name("latency_p99"), &due.latency_p99, latency(99));

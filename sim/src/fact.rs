@@ -77,6 +77,10 @@ pub enum Fact {
     Accepted(u32, Publish, u64),
     /// A publish was admitted.
     Admitted(Publish),
+    /// The answer to a question reached its subscriber; the question's number.
+    Answered(u32, u64),
+    /// A subscriber asked something over its connection; the question's number, from 0.
+    Asked(u32, u64),
     /// A shard's memory band changed.
     Band(u32, Band),
     /// A shard took so many parcels of another: to, from, parcels.
@@ -190,6 +194,8 @@ impl Fact {
     /// The words of those that are about no publish.
     fn numbers(&self) -> Words {
         match *self {
+            Self::Answered(sub, number) => Words::of([35, sub.into(), number]),
+            Self::Asked(sub, number) => Words::of([36, sub.into(), number]),
             Self::Band(shard, band) => Words::of([3, shard.into(), band as u64]),
             Self::Carried(to, from, parcels) => {
                 Words::of([23, to.into(), from.into(), parcels.into()])
@@ -283,6 +289,8 @@ impl Fact {
     fn line_of_states(&self, names: &Names) -> String {
         let sub = |index: u32| names.subscriber(index);
         match self {
+            Self::Answered(s, number) => format!("{}'s question {number} is answered", sub(*s)),
+            Self::Asked(s, number) => format!("{} asks question {number}", sub(*s)),
             Self::Band(shard, band) => format!("shard {shard}'s memory band is {}", band.name()),
             Self::Carried(to, from, n) => format!("shard {to} took {n} parcels of shard {from}"),
             Self::Factor(shard, factor) => {

@@ -6,7 +6,8 @@
 //!
 //! Little endian. The payload is a function of the number, so that a byte out of place shows.
 //! A gap notice has no payload and the publisher [`GAP`]: its number and `at` are the first and
-//! the last record lost.
+//! the last record lost. The answer to a question has none either, and the publisher [`ANSWER`]:
+//! its number is the question's, and `at` is when that was asked.
 
 use bytes::Bytes;
 
@@ -16,6 +17,9 @@ pub const HEADER: u32 = 32;
 /// The publisher of a gap notice.
 pub const GAP: u32 = u32::MAX;
 
+/// The publisher of an answer.
+pub const ANSWER: u32 = u32::MAX - 1;
+
 /// What a frame says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
@@ -23,7 +27,7 @@ pub struct Item {
     pub length: u32,
     /// Index of the topic in the scenario.
     pub topic: u32,
-    /// Index of the publisher, or [`GAP`].
+    /// Index of the publisher, [`GAP`] or [`ANSWER`].
     pub publisher: u32,
     /// Records in it; of a gap: records lost.
     pub records: u32,
@@ -56,6 +60,11 @@ fn pattern(number: u64, at: u64) -> &'static [u8] {
 }
 
 impl Item {
+    /// Whether somebody published it: else the broker says it by itself.
+    pub const fn is_data(&self) -> bool {
+        self.publisher < ANSWER
+    }
+
     /// The frame's bytes.
     pub fn encode(&self) -> Bytes {
         let length = usize::try_from(self.length).expect("a frame fits into memory");

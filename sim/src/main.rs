@@ -24,7 +24,7 @@ enum Command {
     #[command(after_help = "\
 Exit codes:
   0  every expectation and every judge holds
-  1  an expectation does not hold
+  1  an expectation does not hold, or a table is not the one kept
   2  bad input: a file, a key or a value
   3  a safety judge convicts: something happened that must not
   4  a liveness judge convicts: something that must come never came

@@ -84,10 +84,16 @@ pub struct SubscriberRow {
     pub taken: u64,
     /// Records that inboxes dropped.
     pub overrun: u64,
+    /// Questions asked.
+    pub asked: u64,
+    /// Answers received.
+    pub answered: u64,
     /// Jain's index over what each peer received, in thousandths.
     pub jain: Option<u64>,
     /// From offer to receipt, or to being taken from an inbox, in nanoseconds.
     pub latency: Histogram,
+    /// From a question to its answer, in nanoseconds.
+    pub answers: Histogram,
 }
 
 impl SubscriberRow {
@@ -104,8 +110,11 @@ impl SubscriberRow {
             unconfirmed: 0,
             taken: 0,
             overrun: 0,
+            asked: 0,
+            answered: 0,
             jain: None,
             latency: Histogram::default(),
+            answers: Histogram::default(),
         }
     }
 
@@ -282,6 +291,10 @@ impl SubscriberRow {
             "unconfirmed": self.unconfirmed,
             "taken": self.taken,
             "overrun": self.overrun,
+            "asked": self.asked,
+            "answered": self.answered,
+            "answer_p99_ns": self.answers.percentile(99),
+            "answer_max_ns": self.answers.percentile(100),
             "jain": self.jain.map(Thousandths::show),
             "expected": self.books.expected.records,
             "delivered": self.books.delivered.records,

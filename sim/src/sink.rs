@@ -1,6 +1,6 @@
 //! Subscribers: a follower that comes and goes, its subscriptions, and the ends of their links.
 
-use crate::frame::{GAP, Item, Parser};
+use crate::frame::{Item, Parser};
 use crate::line::Line;
 use sluicegate_core::client::inbox::Inbox;
 use sluicegate_core::{ConnId, OutletId, Rand, SubBooks, SubId, Tally};
@@ -22,6 +22,8 @@ pub(crate) struct Follower {
     pub(crate) came: u32,
     /// It does not come back.
     pub(crate) is_over: bool,
+    /// The publisher that publishes over its connection, as an index.
+    pub(crate) rider: Option<u32>,
 }
 
 /// One subscription over one connection.
@@ -38,6 +40,7 @@ pub(crate) struct Subscriber {
     /// The core's books, noted before it forgets them.
     pub(crate) books: Option<SubBooks>,
     pub(crate) inbox: Option<Box<Reader>>,
+    pub(crate) asking: Option<Box<Asking>>,
 }
 
 /// How far a subscription is.
@@ -61,6 +64,17 @@ pub(crate) struct Reader {
     pub(crate) is_taking: bool,
     /// Not before then.
     pub(crate) rests_until: u64,
+}
+
+/// A client that asks something over its connection again and again.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    /// Nanoseconds between two questions.
+    pub(crate) pause: u64,
+    /// Questions so far: the number of the next one.
+    pub(crate) asked: u64,
+    /// Number and time of those that the broker has not received.
+    pub(crate) on_the_way: VecDeque<(u64, u64)>,
 }
 
 /// The far end of an outlet.
@@ -146,7 +160,7 @@ impl Sink {
     pub(crate) fn flying(&self, topic: u32) -> Tally {
         let one = matches!(self.readers, Readers::One(_));
         let all = self.in_flight.iter().chain(&self.unread).map(|flight| &flight.item);
-        let data = all.filter(|item| item.publisher != GAP && (one || item.topic == topic));
+        let data = all.filter(|item| item.is_data() && (one || item.topic == topic));
         data.map(|item| Tally { records: item.records.into(), bytes: item.length.into() }).sum()
     }
 }

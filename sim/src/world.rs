@@ -5,6 +5,7 @@
 //! and the shard's next one begins no earlier. Shards know each other by parcels only.
 
 mod application;
+mod asking;
 mod client;
 mod coming;
 mod end;
@@ -43,6 +44,8 @@ use std::collections::{BTreeMap, BTreeSet};
 enum Event {
     /// A publish reaches the broker over the publisher's connection of this number.
     Arrive(u32, u32),
+    /// A client asks something over its connection.
+    Ask(u32),
     /// A peer's connection breaks; the number of the outage.
     Break(Peer, usize),
     /// Bytes reach the far end of an outlet.
@@ -55,6 +58,8 @@ enum Event {
     Leave(Peer),
     /// The first parcel of a ring has arrived.
     Parcels(usize),
+    /// A question reaches the broker.
+    Question(u32),
     /// The memory pressure is read.
     Sample(usize),
     /// An application takes from its inbox.
@@ -262,12 +267,14 @@ impl<'a> World<'a> {
     fn happen(&mut self, event: Event) -> Found {
         match event {
             Event::Arrive(publisher, came) => self.arrive(publisher, came),
+            Event::Ask(subscriber) => return self.ask_question(subscriber),
             Event::Break(peer, outage) => return self.lose(peer, outage),
             Event::Deliver(sink) => return self.deliver(sink),
             Event::Finish(shard) => self.ask_to_finish(shard),
             Event::Join(peer) => self.knock(peer, true),
             Event::Leave(peer) => self.knock(peer, false),
             Event::Parcels(ring) => self.parcels_arrived(ring),
+            Event::Question(subscriber) => self.question_arrived(subscriber),
             Event::Sample(reading) => {
                 let text = self.story.pressure[reading].1.as_deref();
                 let sample = text.and_then(Sample::parse);

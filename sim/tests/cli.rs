@@ -179,15 +179,23 @@ fn the_report_is_written_and_a_place_where_it_cannot_be_is_bad_input() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
+/// A folder with one story of the project, and its name.
+fn one_story(folder: &str) -> (PathBuf, &'static str) {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(folder);
+    drop(std::fs::remove_dir_all(&folder));
+    std::fs::create_dir_all(&folder).expect("cargo made the folder above");
+    let stem = "unacked-burst-into-default-ingress";
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let to = folder.join(format!("{stem}.toml"));
+    std::fs::copy(root.join(format!("scenarios/{stem}.toml")), to).expect("it is a story");
+    (folder, stem)
+}
+
 #[test]
 fn snapshots_are_written_beside_their_files_as_the_tests_read_them() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("snapshots-of");
-    drop(std::fs::remove_dir_all(&folder));
-    std::fs::create_dir_all(&folder).unwrap();
-    let stem = "unacked-burst-into-default-ingress";
+    let (folder, stem) = one_story("snapshots-of");
     let story = folder.join(format!("{stem}.toml"));
-    std::fs::copy(root.join(format!("scenarios/{stem}.toml")), &story).unwrap();
     let update = || sim(&["run", "--update-snapshots", folder.to_str().unwrap()]);
     let output = update();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -206,6 +214,32 @@ fn snapshots_are_written_beside_their_files_as_the_tests_read_them() {
     assert!(message.contains("left as it is, a story fails"), "{message}");
     assert_eq!(std::fs::read(folder.join(format!("snapshots/{stem}.snap"))).unwrap(), kept);
     let part = sim(&["run", "--update-snapshots", "--seed", "7", "scenarios/burst.toml"]);
+    assert_eq!(part.status.code(), Some(2), "a part of a file is not its table: {part:?}");
+}
+
+#[test]
+fn snapshots_are_compared_and_what_differs_is_told() {
+    let (folder, stem) = one_story("snapshots-compared");
+    let path = folder.join(format!("snapshots/{stem}.snap"));
+    let folder = folder.to_str().unwrap();
+    assert_eq!(sim(&["run", "--update-snapshots", folder]).status.code(), Some(0));
+    let check = || sim(&["run", "--check-snapshots", folder]);
+    let same = check();
+    assert_eq!(same.status.code(), Some(0), "it is what was kept: {same:?}");
+    let kept = std::fs::read_to_string(&path).unwrap();
+    let changed = kept.replacen("offered 400 =", "offered 401 =", 1);
+    assert_ne!(changed, kept);
+    std::fs::write(&path, changed).unwrap();
+    let differs = check();
+    assert_eq!(differs.status.code(), Some(1), "{differs:?}");
+    let lines = text(&differs.stderr);
+    assert!(lines.contains("\n- offered 401 =") && lines.contains("\n+ offered 400 ="), "{lines}");
+    assert!(lines.contains("1 of 1 differ") && lines.contains("--update-snapshots"), "{lines}");
+    std::fs::remove_file(&path).unwrap();
+    let missing = check();
+    assert_eq!(missing.status.code(), Some(1), "{missing:?}");
+    assert!(text(&missing.stderr).contains("cannot read"), "{missing:?}");
+    let part = sim(&["run", "--check-snapshots", "--variant", "drop", "scenarios/burst.toml"]);
     assert_eq!(part.status.code(), Some(2), "a part of a file is not its table: {part:?}");
 }
 

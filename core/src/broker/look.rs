@@ -48,6 +48,11 @@ impl Broker {
         self.topics.get(topic.index, topic.generation).map(|topic| topic.epoch)
     }
 
+    /// The shard that owns a topic: there it gets its sequence numbers.
+    pub fn owner_of(&self, topic: TopicId) -> Option<u32> {
+        self.topics.get(topic.index, topic.generation).map(|topic| topic.owner)
+    }
+
     /// One subscription's totals.
     pub fn sub_books(&self, sub: SubId) -> Option<SubBooks> {
         self.peers.sub(sub).ok().map(|sub| sub.books)

@@ -2,6 +2,7 @@
 
 mod broker;
 mod floor;
+mod ladder;
 mod outcome;
 mod pace;
 mod tally;
@@ -9,6 +10,7 @@ mod tally;
 use super::connect::Reach;
 use anyhow::{Result, ensure};
 use clap::{Args, Subcommand, ValueEnum};
+use std::time::Duration;
 
 /// What is measured.
 #[derive(Clone, Debug, Args)]
@@ -24,6 +26,47 @@ pub(crate) struct Bench {
 enum What {
     /// A bare relay over QUIC with the same settings and no broker: what a broker can reach
     Floor(Plan),
+    /// Three tenants offer 0.5 to 3 times what the broker can do: what it delivers in time, what it
+    /// sheds, how fair it is
+    Ladder(Ladder),
+}
+
+/// The ladder.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Ladder {
+    /// Bytes of a record, 16 or more
+    #[arg(long, default_value_t = 1024, value_name = "BYTES")]
+    payload: usize,
+    /// Subscribers of each tenant
+    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
+    fanout: usize,
+    /// Records of one publish
+    #[arg(long, default_value_t = 16, value_name = "RECORDS")]
+    batch: usize,
+    /// How long each rung is held
+    #[arg(long, default_value_t = 5, value_name = "SECONDS")]
+    seconds: u64,
+    /// Show no progress
+    #[arg(long)]
+    quiet: bool,
+}
+
+impl Ladder {
+    fn check(&self) -> Result<()> {
+        let Self { payload, batch, fanout, seconds, .. } = self;
+        ensure!(
+            (tally::STAMP..=1 << 20).contains(payload),
+            "--payload is {payload}, but must be between 16 and 1048576: it carries the time"
+        );
+        ensure!((1..=1024).contains(batch), "--batch is {batch}, but must be between 1 and 1024");
+        ensure!((1..=100).contains(fanout), "--fanout is {fanout}, but must be between 1 and 100");
+        ensure!(*seconds > 0, "--seconds is 0, but must be at least 1");
+        Ok(())
+    }
+
+    const fn time(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
 }
 
 /// One run.
@@ -103,6 +146,10 @@ pub(super) fn run(bench: Bench, json: bool) -> Result<()> {
         Some(What::Floor(plan)) => {
             plan.check()?;
             floor::run(&plan)?.print(&plan, json)
+        }
+        Some(What::Ladder(ladder)) => {
+            ladder.check()?;
+            ladder::run(&ladder, json)
         }
         None => {
             bench.plan.check()?;

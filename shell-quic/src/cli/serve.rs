@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 use sluicegate_quic::config::Config;
 use sluicegate_quic::process::Process;
+use sluicegate_quic::transport;
 use std::io::{self, Write};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -55,6 +56,8 @@ async fn wait(process: &Process) -> Result<()> {
 fn lines(config: &Config, process: &Process, json: bool) -> Vec<String> {
     let Process { address, admin, fingerprint, .. } = process;
     let development = config.tls.is_none();
+    let budget = config.limits.memory_budget;
+    let windows = transport::windows(&config.limits);
     if json {
         let line = json!({
             "event": "listening",
@@ -63,6 +66,8 @@ fn lines(config: &Config, process: &Process, json: bool) -> Vec<String> {
             "admin": format!("http://{admin}"),
             "fingerprint": fingerprint,
             "development": development,
+            "memory_budget": budget,
+            "windows_per_connection": windows,
         });
         return vec![line.to_string()];
     }
@@ -72,6 +77,11 @@ fn lines(config: &Config, process: &Process, json: bool) -> Vec<String> {
         format!("Identity sha256 {fingerprint}{made}"),
         "Try      sluicegate-quic sub orders    and    echo hello | sluicegate-quic pub orders"
             .to_owned(),
+        format!(
+            "Memory   {} MiB for the broker, and at most {} MiB of QUIC windows per connection",
+            budget >> 20,
+            windows >> 20
+        ),
         format!("Check    curl http://{admin}/health    Metrics  http://{admin}/metrics"),
         "Stop     Ctrl-C: what was admitted is delivered, and clients are told".to_owned(),
     ]

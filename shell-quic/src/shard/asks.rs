@@ -60,12 +60,12 @@ impl State {
         self.tell(conn, &Frame::Bound { request, topic, epoch });
     }
 
-    /// A peer wants a topic's records, and has granted a stream for them. Answers the outlet, or
-    /// none where it was refused.
+    /// A peer wants a topic's records, and has granted a stream for them, which is taken. Answers
+    /// the outlet, or none where it was refused.
     pub(crate) fn subscribe(
         &mut self,
         conn: ConnId,
-        stream: SendStream,
+        stream: &mut Option<SendStream>,
         wanted: Wanted,
     ) -> Option<OutletId> {
         match self.try_subscribe(conn, stream, wanted) {
@@ -80,7 +80,7 @@ impl State {
     fn try_subscribe(
         &mut self,
         conn: ConnId,
-        stream: SendStream,
+        stream: &mut Option<SendStream>,
         wanted: Wanted,
     ) -> Result<OutletId, Refusal> {
         let Wanted { request, topic: number, .. } = wanted;
@@ -110,8 +110,9 @@ impl State {
                 return Err(why);
             }
         };
+        let peer = self.peers.get(conn.to_bits()).expect("it was there above");
+        let stream = stream.take().expect("whoever asks has a stream");
         let mut pipe = Pipe::new((conn, outlet), stream, &self.bell);
-        let peer = self.peers.get(conn.to_bits()).ok_or(no(Reason::Gone))?;
         let number = peer.next_sub;
         peer.next_sub = number.wrapping_add(1);
         peer.subs.insert(number, outlet);

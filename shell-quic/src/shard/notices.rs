@@ -5,6 +5,8 @@ use crate::refusal;
 use quinn::VarInt;
 use sluicegate_core::{ConnId, Gap, Lane, Notice, Refusal, SubId};
 use sluicegate_wire::quic::{CLOSE_DONE, Frame};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl State {
     pub(super) fn notice(&mut self, notice: Notice) {
@@ -58,7 +60,7 @@ impl State {
     /// All that waited for a peer was written: its connection ends when the peer has it.
     fn flushed(&mut self, conn: ConnId) {
         let Some(peer) = self.peers.get(conn.to_bits()) else { return };
-        let link = peer.link.clone();
+        let (link, has_all) = (peer.link.clone(), Arc::clone(&peer.has_all));
         let mut last = Vec::new();
         let outlets = peer.subs.values().copied().chain([peer.control]);
         for outlet in outlets {
@@ -73,10 +75,14 @@ impl State {
             let acknowledged = async {
                 for stream in last {
                     // An error means that nobody waits for it any more.
-                    let _ = stream.await;
+                    if stream.await.is_err() {
+                        return false;
+                    }
                 }
+                true
             };
-            let _ = tokio::time::timeout(grace, acknowledged).await;
+            let all = tokio::time::timeout(grace, acknowledged).await.unwrap_or(false);
+            has_all.store(all, Ordering::Release);
             link.close(VarInt::from_u32(CLOSE_DONE), b"shutdown");
         });
     }

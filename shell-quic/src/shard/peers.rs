@@ -4,15 +4,18 @@ use super::pipes::Pipe;
 use super::{Bell, State};
 use crate::access::Access;
 use crate::clock::unix_millis;
+use crate::transport::SEND_WINDOW;
 use bytes::Bytes;
 use quinn::{Connection, SendStream, VarInt};
 use sluicegate_core::{
     Close, ConnId, Instant, Lane, OutletId, Pipe as Kind, Place, Reason, Refusal, Ticket, TopicId,
 };
+use sluicegate_host::metrics::Unconfirmed;
 use sluicegate_wire::quic::{self, Code, Frame, Welcome};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -22,6 +25,8 @@ const SHED_PACE: Duration = Duration::from_millis(100);
 /// A connection as its shard knows it.
 pub(crate) struct Peer {
     pub(super) conn: ConnId,
+    /// As it was told in the welcome.
+    pub(super) session: u64,
     pub(super) link: Connection,
     pub(super) control: OutletId,
     pub(super) access: Arc<Access>,
@@ -34,6 +39,11 @@ pub(crate) struct Peer {
     /// Pipes of subscriptions, by their numbers on the connection.
     pub(super) subs: BTreeMap<u32, OutletId>,
     pub(super) next_sub: u32,
+    /// Of subscriptions that have ended: bytes handed to their streams, until the peer has
+    /// acknowledged all. Bounded by the streams that the peer grants.
+    pub(super) ended: BTreeMap<OutletId, u64>,
+    /// Told by who waits at the end: the peer has acknowledged everything.
+    pub(super) has_all: Arc<AtomicBool>,
     /// Memory of unfinished frames, over its streams.
     pub(super) held: u64,
     /// Shed and not told yet.
@@ -87,8 +97,11 @@ impl State {
         let control = self.broker.outlet(conn, Kind::Shared)?;
         let bell: &Arc<Bell> = &self.bell;
         self.pipes.insert(control.to_bits(), Pipe::new((conn, control), stream, bell));
+        self.sessions += 1;
+        let session = self.sessions << 8 | u64::from(self.broker.number());
         let peer = Peer {
             conn,
+            session,
             link,
             control,
             access,
@@ -97,19 +110,20 @@ impl State {
             topics: Vec::new(),
             subs: BTreeMap::new(),
             next_sub: 0,
+            ended: BTreeMap::new(),
+            has_all: Arc::default(),
             held: 0,
             sheds: Vec::new(),
             is_told: false,
         };
         self.peers.insert(conn.to_bits(), peer);
-        self.sessions += 1;
         self.process.sockets = self.peers.len() as u64;
         let settings = &self.settings;
         let small = |limit: u64| u32::try_from(limit).unwrap_or(u32::MAX);
         let welcome = Welcome {
             version,
             features: 0,
-            session: self.sessions << 8 | u64::from(self.broker.number()),
+            session,
             time_ms: unix_millis(),
             max_frame_bytes: self.broker.limits().max_frame_bytes,
             max_subscriptions: small(settings.max_subscriptions),
@@ -129,6 +143,30 @@ impl State {
     /// A sign of life was wanted.
     pub(crate) fn pong(&mut self, conn: ConnId, token: u64) {
         self.tell(conn, &Frame::Pong { token });
+    }
+
+    /// The peer knows all of an ended subscription, or does not want it.
+    pub(crate) fn arrived(&mut self, conn: ConnId, outlet: OutletId) {
+        if let Some(peer) = self.peers.get(conn.to_bits()) {
+            peer.ended.remove(&outlet);
+        }
+    }
+
+    /// The connection has died: what was handed to it may not have arrived. The transport does not
+    /// tell how much was acknowledged, but it never holds more than its window of what was not.
+    pub(crate) fn die(&mut self, conn: ConnId) {
+        let Some(peer) = self.peers.get(conn.to_bits()) else { return };
+        let mut bytes: u64 = peer.ended.values().sum();
+        if !peer.has_all.load(Ordering::Acquire) {
+            for outlet in peer.subs.values() {
+                bytes += self.pipes.get(outlet.to_bits()).map_or(0, |pipe| pipe.handed);
+            }
+        }
+        let noted = self.process.unconfirmed.get_or_insert_default();
+        if bytes > 0 {
+            *noted += Unconfirmed { connections: 1, bytes: bytes.min(SEND_WINDOW) };
+        }
+        self.leave(conn);
     }
 
     /// The connection is gone.
@@ -153,7 +191,7 @@ impl State {
         peer.link.close(VarInt::from_u32(Code::Evicted.number().into()), text.as_bytes());
         // What waits is dropped by us, and not left by the peer. It cannot be closed twice.
         let _ = self.broker.close(conn, Close::Now, Bytes::new());
-        self.leave(conn);
+        self.die(conn);
     }
 
     /// Unacked records of a peer were discarded.

@@ -24,6 +24,8 @@ pub(super) struct Pipe {
     waker: Waker,
     /// Nothing comes after what waits.
     pub(super) is_ending: bool,
+    /// Bytes that the stream has taken, in whole offers: what the books call delivered.
+    pub(super) handed: u64,
 }
 
 /// What a pipe is for.
@@ -81,6 +83,7 @@ impl Pipe {
             wake,
             waker,
             is_ending: false,
+            handed: 0,
         }
     }
 
@@ -137,6 +140,7 @@ impl State {
         match pipe.write() {
             Poll::Ready(Ok(())) => {
                 pipe.open = None;
+                pipe.handed += offer.bytes;
                 self.broker.sent(offer, offer.bytes);
                 self.end_if_empty(outlet);
                 true
@@ -183,6 +187,7 @@ impl State {
             self.subs.remove(sub.id.to_bits());
             if let Some(peer) = self.peers.get(pipe.conn.to_bits()) {
                 peer.subs.remove(&sub.number);
+                peer.ended.insert(outlet, pipe.handed);
             }
         }
     }

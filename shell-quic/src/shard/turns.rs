@@ -74,6 +74,7 @@ impl State {
         self.broker.advance(self.clock.now());
         self.hear();
         self.write_woken();
+        self.tell_due_sheds();
         let progress = self.broker.step(WORK);
         while let Some(effect) = self.broker.poll() {
             match effect {
@@ -81,11 +82,11 @@ impl State {
                 Effect::Write(offer) => self.write(offer),
             }
         }
-        self.tell_due_sheds();
-        self.go_on_stopping();
+        let told = self.go_on_stopping();
         self.post();
         let deadline = self.broker.next_deadline();
-        if progress == Progress::More || deadline.is_some_and(|at| at <= self.broker.now()) {
+        let is_due = deadline.is_some_and(|at| at <= self.broker.now());
+        if told || progress == Progress::More || is_due {
             return Next::Now;
         }
         Next::Wait([deadline, self.sheds.next()].into_iter().flatten().min())
@@ -146,12 +147,13 @@ impl State {
         }
     }
 
-    /// Once nothing waits, or the grace is over, everybody is told the end.
-    fn go_on_stopping(&mut self) {
-        let Some(stops_at) = self.stops_at else { return };
+    /// Once nothing waits, or the grace is over, everybody is told the end. True when that was
+    /// now: it is still to be written.
+    fn go_on_stopping(&mut self) -> bool {
+        let Some(stops_at) = self.stops_at else { return false };
         let is_over = self.broker.is_flushed() || self.broker.now() >= stops_at;
         if self.has_said_goodbye || !is_over {
-            return;
+            return false;
         }
         self.has_said_goodbye = true;
         let why = refusal::lost(Place::Egress, Reason::Shutdown);
@@ -164,5 +166,6 @@ impl State {
             // It is open, or was closed by the core a moment ago.
             let _ = self.broker.close(ConnId::from_bits(id), Close::AfterFlush, Bytes::new());
         }
+        true
     }
 }

@@ -22,7 +22,9 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Self {
-        Self::with(Command::new(env!("CARGO_BIN_EXE_sluicegate-ws")).args(["--port", "0"]))
+        // Tests of another package use the clients, and start no program.
+        let program = option_env!("CARGO_BIN_EXE_sluicegate-ws").unwrap_or("sluicegate-ws");
+        Self::with(Command::new(program).args(["--port", "0"]))
     }
 
     /// Starts a command line that runs the program without `--json`.

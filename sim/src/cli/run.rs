@@ -35,6 +35,10 @@ pub(crate) struct Options {
     /// Write the tape of the story, which must be one; a convicted one writes its tape anyway.
     #[arg(long, value_name = "TAPE")]
     tape: Option<PathBuf>,
+    /// Compare the tables of each file with those kept in `snapshots/` beside it: says which lines
+    /// differ, and exits with 1 if any do or a file has none.
+    #[arg(long, conflicts_with_all = ["seed", "variant", "update_snapshots"])]
+    check_snapshots: bool,
     /// Keep the tables of each file in `snapshots/` beside it, where they differ from those there.
     #[arg(long, conflicts_with_all = ["seed", "variant"])]
     update_snapshots: bool,
@@ -84,12 +88,19 @@ pub(crate) fn run(options: &Options) -> u8 {
         return BAD_INPUT;
     }
     let tape = options.tape.clone();
-    let snapshots = options.update_snapshots.then(Snapshots::default);
+    let snapshots = (options.update_snapshots || options.check_snapshots).then(Snapshots::default);
     let mut printer =
         Printer { json, bar: Bar::new(), code: 0, keep, kept: vec![], tape, snapshots };
     batch::run(jobs, threads, keep, &mut printer);
     printer.bar.clear();
-    let written = printer.snapshots.as_ref().map_or(Ok(()), Snapshots::write);
+    let snapshots = printer.snapshots.take();
+    let written = match &snapshots {
+        Some(snapshots) if options.check_snapshots => {
+            printer.code = printer.code.max(snapshots.compare());
+            Ok(())
+        }
+        snapshots => snapshots.as_ref().map_or(Ok(()), Snapshots::write),
+    };
     let reported = options.report.as_ref().map_or(Ok(()), |file| {
         tapes::write(file, page::page(&printer.kept).as_bytes())?;
         eprintln!("report: {}", file.display());

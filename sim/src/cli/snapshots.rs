@@ -42,6 +42,90 @@ impl Snapshots {
         eprintln!("snapshots: {written} of {} written", self.tables.len());
         Ok(())
     }
+
+    /// Compares every table with the one there, and says what differs. The exit code: 0, or 1 when
+    /// something does. Tables of files in which a story fails are not compared: that fails anyway.
+    pub(crate) fn compare(&self) -> u8 {
+        let mut differ = 0;
+        for (file, text) in &self.tables {
+            let (name, path) = (file.display(), path(file));
+            let Some(text) = text else {
+                eprintln!("snapshot of {name}: not compared, a story fails");
+                continue;
+            };
+            let there = match std::fs::read_to_string(&path) {
+                Ok(there) => there,
+                Err(error) => {
+                    let path = path.display();
+                    eprintln!("snapshot of {name}: cannot read {path}: {error}");
+                    differ += 1;
+                    continue;
+                }
+            };
+            let now = whole(text);
+            if there != now {
+                differ += 1;
+                eprintln!("snapshot of {name}: differs from {} (-) now (+)", path.display());
+                difference(&there, &now).iter().for_each(|line| eprintln!("{line}"));
+            }
+        }
+        let all = self.tables.len();
+        if differ == 0 {
+            eprintln!("snapshots: none of {all} differs");
+            return 0;
+        }
+        eprintln!("snapshots: {differ} of {all} differ; if that is wanted: --update-snapshots");
+        1
+    }
+}
+
+/// A table as it is kept.
+fn whole(text: &str) -> String {
+    format!("{HEAD}{}\n", text.trim_end())
+}
+
+/// Pairs of lines that are compared at most; of longer tables the whole middle is shown.
+const MOST_PAIRS: usize = 4_000_000;
+
+/// The lines that only one of two texts has, in order: `-` of the first, `+` of the second.
+fn difference(old: &str, new: &str) -> Vec<String> {
+    let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+    let same = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
+    let (old, new) = (&old[same..], &new[same..]);
+    let same = old.iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
+    let (old, new) = (&old[..old.len() - same], &new[..new.len() - same]);
+    let width = new.len() + 1;
+    // The longest common part of what follows each pair of lines.
+    let mut common = vec![0_u32; (old.len() + 1) * width];
+    let is_short = common.len() <= MOST_PAIRS;
+    if !is_short {
+        common = Vec::new();
+    }
+    let part = |common: &[u32], i: usize, j: usize| common.get(i * width + j).map_or(0, |n| *n);
+    for i in (0..old.len()).rev().filter(|_| is_short) {
+        for j in (0..new.len()).rev() {
+            common[i * width + j] = if old[i] == new[j] {
+                part(&common, i + 1, j + 1) + 1
+            } else {
+                part(&common, i + 1, j).max(part(&common, i, j + 1))
+            };
+        }
+    }
+    let (mut i, mut j, mut lines) = (0, 0, Vec::new());
+    while i < old.len() || j < new.len() {
+        if i < old.len() && j < new.len() && old[i] == new[j] {
+            (i, j) = (i + 1, j + 1);
+        } else if i < old.len() && part(&common, i + 1, j) >= part(&common, i, j + 1)
+            || j == new.len()
+        {
+            lines.push(format!("- {}", old[i]));
+            i += 1;
+        } else {
+            lines.push(format!("+ {}", new[j]));
+            j += 1;
+        }
+    }
+    lines
 }
 
 /// Where the table of a scenario is kept.
@@ -52,7 +136,7 @@ fn path(file: &Path) -> PathBuf {
 
 /// Whether the table was another one.
 fn write(path: &Path, text: &str) -> Result<bool, String> {
-    let text = format!("{HEAD}{}\n", text.trim_end());
+    let text = whole(text);
     if std::fs::read_to_string(path).is_ok_and(|there| there == text) {
         return Ok(false);
     }
@@ -62,4 +146,21 @@ fn write(path: &Path, text: &str) -> Result<bool, String> {
         .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     eprintln!("snapshot: {}", path.display());
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_differ_are_told_and_no_others() {
+        let old = "head\na\nb\nc\nd\ntail";
+        assert!(difference(old, old).is_empty());
+        assert_eq!(difference(old, "head\na\nB\nc\nd\ntail"), ["- b", "+ B"]);
+        assert_eq!(difference(old, "head\nb\nc\nx\nd\ntail"), ["- a", "+ x"]);
+        assert_eq!(difference("a\nb", "a"), ["- b"]);
+        assert_eq!(difference("", "a\nb"), ["+ a", "+ b"]);
+        let long = |line: &str| [line; 3_000].join("\n");
+        assert_eq!(difference(&long("a"), &long("b")).len(), 6_000, "too long to be compared");
+    }
 }

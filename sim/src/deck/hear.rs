@@ -93,9 +93,9 @@ impl Deck {
             }
             Kind::Topic => {
                 let tenant = place(TenantId::from_bits(n[0]).index());
-                let owner = (n[1] >> 32) % shard.broker.limits().shards;
-                let is_owned = owner == u64::from(shard.broker.number());
-                shard.topics.insert(TopicId::from_bits(bits), Topic { tenant, is_owned });
+                let id = TopicId::from_bits(bits);
+                let is_owned = shard.broker.owner_of(id) == Some(shard.broker.number());
+                shard.topics.insert(id, Topic { tenant, is_owned });
             }
             Kind::Subscribe => return self.subscribed(at, n, bits),
             _ => {}
@@ -308,7 +308,13 @@ impl Deck {
 
     /// A publish has the sequence number `first` in a topic as a shard knows it.
     fn number(&mut self, at: usize, topic: TopicId, first: u64, made: u64) -> Found {
-        let Some(epoch) = self.shards[at].broker.topic_epoch(topic) else { return Ok(()) };
+        let broker = &self.shards[at].broker;
+        let Some(epoch) = broker.topic_epoch(topic) else { return Ok(()) };
+        // From a shard that is not here the same batch may come twice, as a new one and as one of
+        // the past, and nothing shows that it is the same.
+        if !self.whole && broker.owner_of(topic) != Some(broker.number()) {
+            return Ok(());
+        }
         let Some(publish) = self.frames.number(made) else { return Ok(()) };
         let Made { shard, records, except, .. } = publish;
         let batch = Batch { publish: made, records: records.into(), shard, except };

@@ -48,6 +48,9 @@ pub fn tales() -> impl Strategy<Value = String> {
                         "\n[[topic]]\nname = \"topic-{topic}\"\ntenant = \"tenant-{tenant}\"\n"
                     );
                 }
+                if seed % 3 == 0 {
+                    text += &voice(&subscribers[0]);
+                }
                 for (kind, groups) in [("publisher", publishers), ("subscriber", subscribers)] {
                     for (number, lines) in groups.iter().enumerate() {
                         let lines = lines.join("\n");
@@ -58,6 +61,16 @@ pub fn tales() -> impl Strategy<Value = String> {
             },
         )
     })
+}
+
+/// A publisher over the connections of the first group of subscribers, to their own topic.
+fn voice(under: &Lines) -> String {
+    let topic = under.iter().find(|line| line.starts_with("topic = "));
+    let topic = topic.expect("every subscriber has a topic");
+    format!(
+        "\n[[publisher]]\nname = \"voice\"\nover = \"subscriber-0\"\n{topic}\nrate = 50\n\
+         ack = \"wait\"\nwindow = \"8KiB\"\n"
+    )
 }
 
 /// One value for each key.
@@ -124,6 +137,7 @@ fn subscriber(lossless: bool) -> impl Strategy<Value = Lines> {
     let rest = table(&[
         ("topic", &["\"topic-0\"", "\"topic-0\"", "\"topic-1\"", "\"topic-2\""]),
         ("count", &["1", "3"]),
+        ("asks", &["\"20ms\"", "\"1440min\""]),
         ("bandwidth", &["\"20KB\"", "\"1MB\"", "\"125MB\""]),
         ("buffer", &["\"1KiB\"", "\"64KiB\""]),
         ("delay", &["\"100us\"", "\"20ms\""]),

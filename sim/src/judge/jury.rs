@@ -1,5 +1,6 @@
 //! The judges of one run, together.
 
+use super::answers::Answers;
 use super::conservation::Conservation;
 use super::fairness::Fairness;
 use super::freshness::Freshness;
@@ -18,6 +19,8 @@ use sluicegate_core::Policy;
 /// Every judge but isolation, which compares two runs.
 #[derive(Debug, Default)]
 pub struct Jury {
+    /// Questions are answered.
+    pub answers: Answers,
     /// The books hold and say what the peers saw.
     pub conservation: Conservation,
     /// Tenants get their shares.
@@ -93,7 +96,9 @@ impl Jury {
                 Ok(())
             }
             Fact::Accepted(..) => self.shutdown.hear(now, fact),
+            Fact::Answered(..) | Fact::Asked(..) => self.answers.hear(fact),
             _ => {
+                self.answers.hear(fact)?;
                 self.freshness.hear(fact);
                 self.hysteresis.hear(now, fact)?;
                 self.lossless.hear(now, fact)?;

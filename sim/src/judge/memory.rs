@@ -11,8 +11,11 @@ const NAME: &str = "memory";
 #[derive(Debug, Default)]
 pub struct MemoryJudge {
     /// By shard, and by what is in its tables: the bytes it held while nothing waited.
-    idle: BTreeMap<(u32, [u64; 3]), u64>,
+    idle: BTreeMap<(u32, Tables), u64>,
 }
+
+/// What is in a shard's tables: connections, subscriptions, outlets, topics, bytes of their names.
+pub type Tables = [u64; 5];
 
 /// What waits for one outlet, and what may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,12 +61,12 @@ impl MemoryJudge {
     }
 
     /// Whether a shard on which nothing waits held the same before.
-    pub fn is_usual(&self, shard: u32, tables: [u64; 3], held: u64) -> bool {
+    pub fn is_usual(&self, shard: u32, tables: Tables, held: u64) -> bool {
         self.idle.get(&(shard, tables)) == Some(&held)
     }
 
     /// A shard on which nothing waits: with the same tables it holds what it held before.
-    pub fn idle(&mut self, shard: u32, tables: [u64; 3], held: u64) -> Found {
+    pub fn idle(&mut self, shard: u32, tables: Tables, held: u64) -> Found {
         let before = *self.idle.entry((shard, tables)).or_insert(held);
         if before == held {
             return Ok(());
@@ -113,10 +116,11 @@ mod tests {
     #[test]
     fn bytes_that_nobody_gives_back_are_convicted() {
         let mut judge = MemoryJudge::default();
-        judge.idle(0, [1, 1, 1], 500).unwrap();
-        judge.idle(0, [2, 1, 1], 900).unwrap();
-        judge.idle(1, [1, 1, 1], 501).unwrap();
-        judge.idle(0, [1, 1, 1], 500).unwrap();
-        judge.idle(0, [1, 1, 1], 501).unwrap_err();
+        judge.idle(0, [1, 1, 1, 1, 4], 500).unwrap();
+        judge.idle(0, [2, 1, 1, 1, 4], 900).unwrap();
+        judge.idle(0, [1, 1, 1, 2, 8], 700).unwrap();
+        judge.idle(1, [1, 1, 1, 1, 4], 501).unwrap();
+        judge.idle(0, [1, 1, 1, 1, 4], 500).unwrap();
+        judge.idle(0, [1, 1, 1, 1, 4], 501).unwrap_err();
     }
 }

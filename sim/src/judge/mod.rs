@@ -3,6 +3,7 @@
 //! A judge never asks the broker what it should find: it counts from what peers saw, and
 //! compares. What it says is a [`Finding`]; the world adds when, the last events and the command.
 
+pub mod answers;
 pub mod conservation;
 pub mod contract;
 pub mod fairness;
@@ -24,6 +25,7 @@ use std::fmt;
 
 /// Every judge and what it promises, in alphabetical order.
 pub const ALL: &[(&str, &str)] = &[
+    ("answers", "what a client asks is answered, in order, or its connection ends"),
     ("books", "the core recounts itself and finds what it keeps"),
     ("conservation", "the books add up and say what the peers saw"),
     ("contract", "single calls answer, bound and drop only as they may"),

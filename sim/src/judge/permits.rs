@@ -85,12 +85,13 @@ impl Permits {
         bad(format!("publish {} was answered twice, or unasked", publish.number))
     }
 
-    /// A turn ended: everything is within its bound. Parked publishes are one per source.
+    /// A turn ended: everything is within its bound. Parked are at most one per source, which it
+    /// brought last, and those that had a slot and were pushed out of it.
     pub fn turned(held: InUse, limits: &Limits) -> Found {
         let InUse { bytes, queued, parked, conns } = held;
         for (what, found, most) in [
             ("publish bytes are in flight", bytes, limits.pub_inflight_bytes),
-            ("publishes are parked", parked, conns),
+            ("publishes are parked", parked, conns + limits.pub_queue_total),
         ] {
             if found > most {
                 return bad(format!("{found} {what}, the most is {most}"));
@@ -195,14 +196,14 @@ mod tests {
         let full = InUse {
             bytes: limits.pub_inflight_bytes,
             queued: limits.pub_queue_total,
-            parked: 2,
+            parked: 2 + limits.pub_queue_total,
             conns: 2,
         };
         Permits::turned(full, &limits).unwrap();
         for over in [
             InUse { bytes: full.bytes + 1, ..full },
             InUse { queued: full.queued + 1, ..full },
-            InUse { parked: 3, ..full },
+            InUse { parked: full.parked + 1, ..full },
         ] {
             Permits::turned(over, &limits).unwrap_err();
         }

@@ -78,6 +78,7 @@ impl Report {
                 (row.overrun, "dropped by inboxes"),
             ];
             any |= counts_of(f, &row.name, &counts)?;
+            any |= answers(f, row)?;
         }
         for PublisherRow { name, peers, seen } in &self.publishers {
             let again = seen.connects.saturating_sub((*peers).into());
@@ -210,6 +211,21 @@ fn counts_of(
         return Ok(false);
     }
     writeln!(f, "{name}: {}", found.join(", "))?;
+    Ok(true)
+}
+
+/// What a group asked, and how long answers took. Whether it asked.
+fn answers(f: &mut fmt::Formatter<'_>, row: &SubscriberRow) -> Result<bool, fmt::Error> {
+    let SubscriberRow { name, asked, answered, answers, .. } = row;
+    if *asked == 0 {
+        return Ok(false);
+    }
+    write!(f, "{name}: {asked} questions, {answered} answered")?;
+    if let Some((usual, longest)) = answers.percentile(99).zip(answers.percentile(100)) {
+        let (usual, longest) = (Nanos::show(usual), Nanos::show(longest));
+        write!(f, ", 99 of 100 within {usual}, all within {longest}")?;
+    }
+    writeln!(f)?;
     Ok(true)
 }
 

@@ -144,6 +144,7 @@ pub(super) struct Publisher {
     pub(super) topic: At<String>,
     pub(super) shard: Option<At<u32>>,
     pub(super) client: Option<ClientKind>,
+    pub(super) over: Option<At<String>>,
     pub(super) rate: At<Span<Count>>,
     pub(super) size: Option<At<Span<Bytes>>>,
     #[serde(default)]
@@ -184,6 +185,7 @@ pub(super) struct Subscriber {
     pub(super) shard: Option<At<u32>>,
     pub(super) connection: Option<At<String>>,
     pub(super) takes: Option<At<Span<Count>>>,
+    pub(super) asks: Option<At<Span<Nanos>>>,
     pub(super) policy: Option<At<PolicyName>>,
     pub(super) pipe: Option<At<PipeName>>,
     pub(super) batches: Option<u32>,
@@ -328,6 +330,14 @@ pub struct SubscriberExpect {
     pub turned_away: Option<Bound<Count>>,
     /// Connections that the broker gave up.
     pub closed: Option<Bound<Count>>,
+    /// Questions asked.
+    pub asked: Option<Bound<Count>>,
+    /// Answers received.
+    pub answered: Option<Bound<Count>>,
+    /// 99th percentile of the time from a question to its answer.
+    pub answer_p99: Option<Bound<Nanos>>,
+    /// The longest of the same.
+    pub answer_max: Option<Bound<Nanos>>,
     /// Jain's index over what the group's peers received.
     pub jain: Option<Bound<Thousandths>>,
     /// Median of the time from offer to receipt.

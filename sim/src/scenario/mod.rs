@@ -202,6 +202,9 @@ pub struct PublisherGroup {
     pub shard: Option<u32>,
     /// Window and queue.
     pub client: Client,
+    /// The group of subscribers over whose connections they publish, each over one; `None`: they
+    /// have connections of their own.
+    pub over: Option<String>,
     /// When they are connected.
     pub presence: Presence,
     /// Publishes per second outside bursts, drawn for each peer.
@@ -238,6 +241,9 @@ pub struct SubscriberGroup {
     /// Events per second that the application takes from its inbox, drawn for each peer; `None`:
     /// whatever arrives is taken.
     pub takes: Option<Range>,
+    /// Nanoseconds between two questions that each peer asks over its connection, drawn for each;
+    /// `None`: it asks nothing.
+    pub asks: Option<Range>,
     /// When they are connected.
     pub presence: Presence,
     /// The kind of outlet.

@@ -2,14 +2,18 @@
 //! needs more than one key.
 
 mod expect;
+mod over;
 mod peers;
+mod possible;
 
 use super::bad::{BadInput, Source, unknown};
 use super::file::{self, At, Table};
 use super::{Cpu, Expect, Mesh, PublisherGroup, Shutdown, Slow, Story};
 use crate::amount::{Amount, Bytes, Count, Nanos, Text, Unit};
-use expect::{possible, set_expect};
+use expect::set_expect;
+use over::{over, over_those_who_stay};
 use peers::Context;
+use possible::possible;
 use sluicegate_core::{Limits, Pipe, Policy, limits};
 use std::collections::BTreeSet;
 
@@ -132,6 +136,9 @@ fn base(source: &Source<'_>, file: &file::File) -> Checked<Story> {
     story.publishers = publishers.collect::<Checked<_>>()?;
     let subscribers = file.subscriber.iter().map(|group| context.subscriber(group));
     story.subscribers = subscribers.collect::<Checked<_>>()?;
+    for (spec, group) in file.publisher.iter().zip(&mut story.publishers) {
+        over(source, spec, group, (&story.subscribers, &story.topics))?;
+    }
     context.sizes(file, &story)?;
     story.pressure = context.pressure(file)?;
     set_expect(source, &mut story, &file.expect)?;
@@ -226,6 +233,7 @@ fn finish(source: &Source<'_>, file: &file::File, story: Story) -> Checked<Story
         }
     }
     each_topic_once(source, file, &story)?;
+    over_those_who_stay(source, file, &story)?;
     if story.expect.isolation && !story.cpu.is_free() {
         return Err(source.bad_file("`isolation` is judged exactly, so [cpu] must be free"));
     }

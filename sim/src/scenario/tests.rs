@@ -254,3 +254,76 @@ fn the_command_that_repeats_a_story_is_one_for_a_shell() {
     let due = r"sluicegate-sim run 'my files/a.toml' --seed 0 --variant 'it'\''s a b'";
     assert_eq!(story.command(), due);
 }
+
+#[test]
+fn what_no_run_could_meet_is_told_before_it_runs() {
+    // Ten publishes per second for ten seconds, and the first of a turn.
+    let expect = |who: &str, what: &str| format!("{BASE}[expect.{who}]\n{what}");
+    let just = ["subscriber.reader", "publisher.feed", "tenant.default"].map(|who| {
+        format!(
+            "{BASE}[expect.{who}]\n{}",
+            if who.starts_with("sub") { "received = '= 101'" } else { "offered = '>= 101'" }
+        )
+    });
+    for text in &just {
+        read("story.toml", text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    }
+    let asks = BASE.replace("name = \"reader\"", "name = \"reader\"\nasks = '1s'");
+    let fits = format!("{asks}[expect.subscriber.reader]\nasked = '= 11'");
+    read("story.toml", &fits).unwrap();
+    let cases = [
+        expect("subscriber.reader", "received = '= 102'"),
+        expect("subscriber.reader", "delivered = '>= 1000'"),
+        expect("subscriber.reader", "dropped = '> 101'"),
+        expect("subscriber.reader", "lag = '200..300'"),
+        expect("subscriber.reader", "received = '= 50'\ndelivered = '<= 40'"),
+        expect("subscriber.reader", "taken = '= 1'"),
+        expect("subscriber.reader", "jain = '>= 1.1'"),
+        expect("subscriber.reader", "asked = '= 1'"),
+        expect("subscriber.reader", "answer_max = '<= 1s'"),
+        format!("{asks}[expect.subscriber.reader]\nasked = '= 12'"),
+        format!("{asks}[expect.subscriber.reader]\nasked = '<= 3'\nanswered = '> 3'"),
+        format!(
+            "{BASE}[expect]\nlost = {{ nobody_but = [] }}\n\
+             [expect.subscriber.reader]\ndropped = '> 0'"
+        ),
+        expect("publisher.feed", "offered = '>= 102'"),
+        expect("publisher.feed", "held_back = '>= 102'"),
+        expect("tenant.default", "sequenced = '>= 102'"),
+        expect("dropped", "total = '>= 102'"),
+        expect("shed", "schedule = '>= 102'"),
+    ];
+    let all: Vec<String> = cases.iter().map(|text| bad(text)).collect();
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
+fn a_publisher_over_a_connection_has_what_its_subscriber_has() {
+    let over = |more: &str| {
+        format!(
+            "{BASE}count = 3\n[[publisher]]\nname = 'voice'\nover = 'reader'\ntopic = 'news'\n\
+             rate = 1\n{more}"
+        )
+    };
+    let story = read("story.toml", &over("")).unwrap().remove(0);
+    assert_eq!(story.publishers[1].count, 3);
+    read("story.toml", &over("count = 3")).unwrap();
+    let under = |from: &str, to: &str| over("").replacen(from, to, 1);
+    let cases = [
+        over("count = 2"),
+        over("join = '1s'"),
+        over("retry = '1s'"),
+        over("shard = 0"),
+        over("outages = [{ at = '1s' }]"),
+        under("over = 'reader'", "over = 'raeder'"),
+        under("count = 3", "connection = 'phone'"),
+        under("count = 3", "outages = [{ at = '1s', half_open = true }]"),
+        over("[[tenant]]\nname = 'a'\n[[tenant]]\nname = 'b'\n[[topic]]\nname = 'b'\ntenant = 'b'")
+            .replacen("name = \"news\"", "name = \"news\"\ntenant = 'a'", 1)
+            .replacen("over = 'reader'\ntopic = 'news'", "over = 'reader'\ntopic = 'b'", 1),
+        under("count = 3", "stalls = [{ at = '1s' }]") + "[expect]\nisolation = true",
+        BASE.replace("name = \"reader\"", "name = \"reader\"\nasks = '1us'\ncount = 2"),
+    ];
+    let all: Vec<String> = cases.iter().map(|text| bad(text)).collect();
+    insta::assert_snapshot!(all.join("\n"));
+}

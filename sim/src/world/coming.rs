@@ -35,8 +35,8 @@ impl World<'_> {
         self.names.followers.push(name.clone());
         let presence = &spec.presence;
         let join = self.schedule(Peer::Follower(this), presence, &dice);
-        let (present, came, is_over) = (None, 0, false);
-        let follower = Follower { group, topic, shard, name, dice, present, came, is_over };
+        let (present, came, is_over, rider) = (None, 0, false, None);
+        let follower = Follower { group, topic, shard, name, dice, present, came, is_over, rider };
         self.followers.push(follower);
         if join { self.join_at_start(Peer::Follower(this)) } else { Ok(()) }
     }
@@ -69,9 +69,15 @@ impl World<'_> {
         if let Some(at) = source.next() {
             self.calendar.enter(at, Event::Tick(this));
         }
-        let join = self.schedule(Peer::Source(this), &spec.presence, &source.dice);
+        let ridden = spec.over.as_ref().map(|over| self.follower_of(over, number));
+        let join =
+            ridden.is_none() && self.schedule(Peer::Source(this), &spec.presence, &source.dice);
         self.jury.source(this, spec.ack != Ack::None);
         self.publishers.push(source);
+        if let Some(follower) = ridden {
+            self.followers[at(follower)].rider = Some(this);
+            return self.ride_at_start(follower);
+        }
         if join { self.join_at_start(Peer::Source(this)) } else { Ok(()) }
     }
 
@@ -171,6 +177,9 @@ impl World<'_> {
             }
             Knock::Leave(Peer::Follower(this)) => {
                 self.followers[at(this)].is_over = true;
+                if let Some(rider) = self.followers[at(this)].rider {
+                    self.publishers[at(rider)].is_over = true;
+                }
                 let present = self.followers[at(this)].present;
                 present.map_or(Ok(()), |subscriber| self.end_subscriber(subscriber, None))
             }
@@ -219,18 +228,24 @@ impl World<'_> {
     fn join_source(&mut self, publisher: u32) -> Result<Found, Refusal> {
         let source = &self.publishers[at(publisher)];
         let shard = source.shard;
-        let (conn, topic) = self.bind(shard, at(source.topic))?;
+        let bound = self.bind(shard, at(source.topic))?;
+        self.shards[at(shard)].set_who(bound.0, Who::Source(publisher));
+        Ok(self.link(publisher, bound))
+    }
+
+    /// A publisher's connection is there, and the broker knows its topic.
+    pub(super) fn link(&mut self, publisher: u32, bound: (ConnId, TopicId)) -> Found {
         let source = &mut self.publishers[at(publisher)];
         let name = self.names.publisher(publisher);
         let dice = self.rand.fork("publisher").fork(name).fork("link");
         let dice = dice.fork(&source.came.to_string());
         let line = Line::new(source.spec.line.draw(&dice), dice.fork("frames"));
-        source.link = Some(Link::new((conn, topic), line));
+        source.link = Some(Link::new(bound, line));
         source.came += 1;
         source.seen.connects += 1;
-        self.shards[at(shard)].set_who(conn, Who::Source(publisher));
-        let found = self.put(Fact::SourceCame(publisher, shard));
-        Ok(found.and_then(|()| self.pump(publisher)))
+        let shard = source.shard;
+        self.put(Fact::SourceCame(publisher, shard))?;
+        self.pump(publisher)
     }
 
     /// Opens a connection and looks its topic up; both or nothing.
@@ -255,6 +270,7 @@ impl World<'_> {
         let shared = spec.connection.as_ref();
         let shared = shared.and_then(|name| self.shared.iter().position(|s| s.name == *name));
         let reused = shared.and_then(|n| self.shared[n].sink).filter(|_| spec.pipe == Pipe::Shared);
+        let rides = self.topic_of_rider(this)?;
         let (conn, outlet, sub) = self.subscribe(shard, (group, topic), (shared, reused))?;
         let subscriber = index(self.subscribers.len());
         let follower = &mut self.followers[at(this)];
@@ -281,6 +297,7 @@ impl World<'_> {
         }
         *slot(&mut self.shards[at(shard)].subs, sub.index()) = subscriber;
         let inbox = self.inbox(group, &dice);
+        let asking = self.asking(group, &dice);
         let (phase, received, books) = (Phase::Present, 0, None);
         let follower = this;
         self.subscribers.push(Subscriber {
@@ -294,6 +311,7 @@ impl World<'_> {
             received,
             books,
             inbox,
+            asking,
         });
         self.names.subscribers.push(name);
         self.rows[group].connects += 1;
@@ -302,11 +320,12 @@ impl World<'_> {
         }
         self.jury.follows(subscriber, spec.wish.policy);
         let start = self.shards[at(shard)].broker.start_of(sub);
-        let found = self.put(Fact::Subscribed(subscriber, topic, shard));
-        Ok(found.and_then(|()| match start {
-            Some(start) => self.put(Fact::Joined(subscriber, start)),
-            None => Ok(()),
-        }))
+        let mut found = self.put(Fact::Subscribed(subscriber, topic, shard));
+        if let Some(start) = start {
+            found = found.and_then(|()| self.put(Fact::Joined(subscriber, start)));
+        }
+        self.ask_first(subscriber, &dice);
+        Ok(found.and_then(|()| rides.map_or(Ok(()), |topic| self.ride(this, (conn, topic)))))
     }
 
     /// Everything a subscription needs of the broker, or nothing.

@@ -251,7 +251,12 @@ impl World<'_> {
         }
         let (conns, subs) = broker.counts();
         let outlets = self.sinks.iter().filter(|sink| !sink.closed).count() as u64;
-        let tables = [conns.into(), subs.into(), outlets];
+        let named = self.story.topics.iter().filter(|(name, tenant)| {
+            broker.find_topic(self.shards[at(shard)].tenants[*tenant], name).is_some()
+        });
+        let (topics, names) = named
+            .fold((0, 0), |(topics, bytes), (name, _)| (topics + 1, bytes + name.len() as u64));
+        let tables = [conns.into(), subs.into(), outlets, topics, names];
         let held = broker.held();
         let has_work = |sink: &Sink| broker.has_work(sink.outlet) == Some(true);
         if self.jury.memory.is_usual(shard, tables, held) || self.sinks.iter().any(has_work) {
@@ -347,6 +352,12 @@ impl World<'_> {
         }
         if sink.cut {
             return Ok(());
+        }
+        // While something is still to happen, or its reading waits, an answer may come.
+        let broker = &self.shards[at(subscriber.shard)].broker;
+        let waits = sink.line.is_stalled(self.now) || broker.is_paused(sink.conn);
+        if drained && !waits && self.now < self.story.end {
+            self.jury.answers.end(number, self.names.subscriber(number))?;
         }
         let next = self.next_of(subscriber.topic);
         self.jury.order.end(number, &held.books, (next, drained && still))

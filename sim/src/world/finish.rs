@@ -69,6 +69,9 @@ impl World<'_> {
         let books = books.unwrap_or_default();
         self.rows[group].end(&books, (why.is_some(), lost));
         self.drop_transport(number);
+        if let Some(rider) = self.followers[at(follower)].rider {
+            self.end_source(rider)?;
+        }
         if let Some(why) = why {
             self.put(Fact::Closed(number, why))?;
         }
@@ -117,7 +120,14 @@ impl World<'_> {
     pub(super) fn end_source(&mut self, publisher: u32) -> Found {
         let source = &mut self.publishers[at(publisher)];
         let Some(link) = source.link.take() else { return Ok(()) };
-        self.shards[at(source.shard)].broker.gone(link.conn);
+        let shard = &mut self.shards[at(source.shard)];
+        if source.spec.over.is_none() {
+            shard.broker.gone(link.conn);
+        } else {
+            // Its subscriber's connection is gone, in the middle of a turn perhaps: what the core
+            // has said about it before finds nobody.
+            shard.tickets.retain(|_, publish| publish.publisher != publisher);
+        }
         self.put(Fact::SourceLeft(publisher))?;
         self.give_up_answers(publisher)
     }

@@ -1,6 +1,7 @@
 //! A shard's host: inputs in, a bounded step, effects out; and when its next turn is.
 
-use super::{Event, Peer, Who, World, at};
+use super::asking::Question;
+use super::{Event, Peer, World, at};
 use crate::fact::{Fact, Stop};
 use crate::frame::Item;
 use crate::judge::{Finding, Found};
@@ -21,6 +22,9 @@ pub(super) struct Host {
     pub(super) writable: Vec<u32>,
     pub(super) samples: Vec<Option<Sample>>,
     pub(super) knocks: Vec<Knock>,
+    pub(super) questions: VecDeque<Question>,
+    /// Questions behind publishes that are not read, on streams that carry both.
+    pub(super) behind: VecDeque<Question>,
     /// A turn is in the calendar.
     pub(super) turning: bool,
     /// The modelled time of the last turn ends here.
@@ -92,7 +96,7 @@ impl World<'_> {
         this.broker.advance(Instant::from_nanos(now));
         self.inputs(shard)?;
         let carried = self.carry(shard)?;
-        let read = self.read(shard)?;
+        let read = self.read(shard)? + self.answer_questions(shard);
         self.look(shard);
         let broker = &mut self.shards[at(shard)].broker;
         let before = broker.ledger().expected.records;
@@ -111,7 +115,8 @@ impl World<'_> {
         let due = self.due(shard).is_some_and(|due| due <= now) || self.has_arrived(shard);
         let host = &mut self.shards[at(shard)].host;
         host.busy_until = now + cost;
-        let more = progress == Progress::More || due || !host.readable.is_empty();
+        let unread = !host.readable.is_empty() || !host.questions.is_empty();
+        let more = progress == Progress::More || due || unread;
         let did = prepared + read + carried + posted > 0 || self.log.facts() > facts + 1;
         self.jury.stuck.turned(shard, (did, more))?;
         if more {
@@ -184,9 +189,11 @@ impl World<'_> {
             // It may have come back to another shard since it was listed.
             let listed = self.publishers[at(publisher)].link.as_mut();
             let Some(link) = listed.filter(|link| link.listed) else { continue };
-            if this.who(link.conn) != Who::Source(publisher) {
+            let conn = link.conn;
+            if self.source_of(shard, conn) != Some(publisher) {
                 continue;
             }
+            let link = self.publishers[at(publisher)].link.as_mut().expect("it was just seen");
             link.listed = false;
             for _ in 0..self.story.cpu.reads {
                 let broker = &self.shards[at(shard)].broker;
@@ -300,16 +307,19 @@ impl World<'_> {
                 None => Ok(()),
             },
             Notice::Pause { conn } => self.pause((shard, conn), true),
-            Notice::Resume { conn } => self.pause((shard, conn), false),
-            Notice::Shed { conn, records, .. } => match this.who(conn) {
-                Who::Source(publisher) => self.put(Fact::ShedTold(publisher, records)),
-                _ => Ok(()),
+            Notice::Resume { conn } => {
+                self.read_questions(shard);
+                self.pause((shard, conn), false)
+            }
+            Notice::Shed { conn, records, .. } => match self.source_of(shard, conn) {
+                Some(publisher) => self.put(Fact::ShedTold(publisher, records)),
+                None => Ok(()),
             },
         }
     }
 
     fn pause(&mut self, (shard, conn): (u32, sluicegate_core::ConnId), on: bool) -> Found {
-        let Who::Source(publisher) = self.shards[at(shard)].who(conn) else { return Ok(()) };
+        let Some(publisher) = self.source_of(shard, conn) else { return Ok(()) };
         let Some(link) = &mut self.publishers[at(publisher)].link else { return Ok(()) };
         link.paused = on;
         self.list(publisher);

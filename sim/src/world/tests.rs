@@ -257,6 +257,42 @@ fn peers_that_come_and_go_are_counted_once_each() {
 }
 
 #[test]
+fn a_publisher_over_a_subscribers_connection_comes_and_goes_with_it() {
+    let text = "[[topic]]\nname = 't'\n[[topic]]\nname = 'u'\n\
+                [[subscriber]]\nname = 's'\ncount = 5\ntopic = 't'\njoin = '0s..200ms'\n\
+                leave = '1500ms..1800ms'\noutages = [{ at = '700ms', back = '1ms..50ms' }]\n\
+                [[publisher]]\nname = 'p'\nover = 's'\ntopic = 'u'\nrate = 100\nack = 'wait'\n\
+                client = 'each'\n[[subscriber]]\nname = 'u'\ntopic = 'u'\n";
+    for shards in [1, 2] {
+        let report = outcome(&format!("{text}[limits]\nshards = {shards}\n")).report;
+        let seen = report.publishers[0].seen;
+        assert_eq!((seen.connects, report.subscribers[0].connects), (10, 10), "{report}");
+        assert!((600..=900).contains(&seen.offered), "while it is there: {seen:?}");
+        assert_eq!(report.subscribers[1].received, seen.offered);
+    }
+}
+
+#[test]
+fn a_question_waits_behind_publishes_where_they_share_a_stream_and_nowhere_else() {
+    let longest = |pipe: &str| {
+        let text = format!(
+            "drain = '60s'\n[[topic]]\nname = 't'\n\
+             [[subscriber]]\nname = 's'\ncount = 4\ntopic = 't'\n\
+             asks = '20ms'\npipe = '{pipe}'\n\
+             [[publisher]]\nname = 'p'\nover = 's'\ntopic = 't'\nrate = 100\nack = 'wait'\n\
+             [cpu]\ndelivery = '10ms'\nwork = 1\n[limits]\npub_queue_depth = 4\n\
+             pub_queue_total = 4"
+        );
+        let report = outcome(&text).report;
+        let row = &report.subscribers[0];
+        assert!(row.asked >= 390 && row.answered == row.asked, "{report}");
+        row.answers.percentile(100).unwrap()
+    };
+    let (shared, single) = (longest("shared"), longest("single"));
+    assert!(shared > 100_000_000 && single < 30_000_000, "{shared} and {single}");
+}
+
+#[test]
 fn a_broker_without_room_turns_newcomers_away_until_others_leave() {
     let text = format!(
         "{PEERS}count = 5\nleave = '1s..1100ms'\n[[subscriber]]\nname = 'late'\ncount = 5\n\

@@ -2,7 +2,7 @@
 
 use super::{Event, World, at};
 use crate::fact::{Fact, Publish};
-use crate::frame::{GAP, HEADER, Item};
+use crate::frame::{ANSWER, GAP, HEADER, Item};
 use crate::judge::{Finding, Found, Kind};
 use crate::sink::Flight;
 use sluicegate_core::{Gap, Lane, Offer, SubId};
@@ -84,7 +84,7 @@ impl World<'_> {
         }
         for (_, item, first) in whole.drain(..) {
             let reader = self.sinks[at(number)].reader(item.topic);
-            if let Some(reader) = reader.filter(|_| item.publisher != GAP) {
+            if let Some(reader) = reader.filter(|_| item.is_data()) {
                 self.put(Fact::Accepted(reader, publish(&item), first))?;
             }
         }
@@ -120,6 +120,10 @@ impl World<'_> {
     pub(super) fn receive(&mut self, number: u32, flight: &Flight) -> Result<bool, Finding> {
         let Flight { item, first, .. } = *flight;
         let Some(reader) = self.sinks[at(number)].reader(item.topic) else { return Ok(true) };
+        if item.publisher == ANSWER {
+            self.answered_question(reader, &item)?;
+            return Ok(true);
+        }
         if !self.keep(reader, (&item, first))? {
             return Ok(false);
         }

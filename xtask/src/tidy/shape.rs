@@ -3,7 +3,7 @@
 use super::Finding;
 use super::source::Source;
 use syn::visit::{self, Visit};
-use syn::{Block, ImplItemFn, ItemFn, Signature, TraitItemFn, spanned::Spanned};
+use syn::{Block, ImplItemFn, ItemFn, ItemImpl, Signature, TraitItemFn, spanned::Spanned};
 
 const ARGUMENTS: usize = 5;
 const COLUMNS: usize = 100;
@@ -14,7 +14,7 @@ const FUNCTION_LINES: usize = 70;
 
 /// File, function and argument lengths of a Rust file.
 pub(super) fn check(source: &Source) -> Vec<Finding> {
-    let mut functions = Functions { file: &source.file, findings: Vec::new() };
+    let mut functions = Functions { file: &source.file, findings: Vec::new(), of_trait: false };
     functions.visit_file(&source.syntax);
     let mut findings = functions.findings;
     if !source.is_test_file() {
@@ -51,6 +51,9 @@ pub(super) fn columns(file: &str, text: &str) -> Vec<Finding> {
 struct Functions<'a> {
     file: &'a str,
     findings: Vec<Finding>,
+    /// Inside the implementation of a trait, whose signatures are not ours to choose: our own
+    /// traits are looked at where they are.
+    of_trait: bool,
 }
 
 impl Functions<'_> {
@@ -58,7 +61,7 @@ impl Functions<'_> {
         let name = &signature.ident;
         let first = signature.span().start().line;
         let arguments = signature.inputs.len();
-        if arguments > ARGUMENTS {
+        if arguments > ARGUMENTS && !self.of_trait {
             let advice = format!(
                 "`{name}` takes {arguments} arguments, at most {ARGUMENTS}: what travels together \
                  is a type"
@@ -79,6 +82,12 @@ impl<'ast> Visit<'ast> for Functions<'_> {
     fn visit_item_fn(&mut self, function: &'ast ItemFn) {
         self.function(&function.sig, Some(&function.block));
         visit::visit_item_fn(self, function);
+    }
+
+    fn visit_item_impl(&mut self, block: &'ast ItemImpl) {
+        let before = std::mem::replace(&mut self.of_trait, block.trait_.is_some());
+        visit::visit_item_impl(self, block);
+        self.of_trait = before;
     }
 
     fn visit_impl_item_fn(&mut self, function: &'ast ImplItemFn) {

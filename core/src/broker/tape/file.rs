@@ -87,6 +87,11 @@ impl Recorder {
         self.unmarked = 0;
     }
 
+    /// Bytes written since they were last taken. Cost: O(1).
+    pub const fn pending(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// What was written since the last time.
     pub fn take(&mut self) -> Vec<u8> {
         core::mem::take(&mut self.bytes)

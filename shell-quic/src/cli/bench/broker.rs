@@ -8,8 +8,9 @@ use crate::cli::connect::runtime;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use sluicegate_client::{Client, Event, Options, Queue, SubscribeOptions, Subscription, Trust};
-use sluicegate_core::Place;
+use sluicegate_core::{Limits, Place};
 use sluicegate_host::clock::Clock;
+use sluicegate_quic::access::Tenant;
 use sluicegate_quic::config::Config;
 use sluicegate_quic::process::Process;
 use std::pin::pin;
@@ -27,16 +28,12 @@ pub(super) fn run(plan: &Plan) -> Result<Outcome> {
         let options = plan.reach.options()?;
         return runtime.block_on(drive(plan, url, &options));
     }
-    let mut config = Config { port: 0, admin_port: 0, ..Config::default() };
-    config.limits.lossless = u64::from(plan.mode == Mode::Lossless);
+    let lossless = u64::from(plan.mode == Mode::Lossless);
+    let mut limits = Limits { lossless, ..Limits::default() };
     for (key, value) in &plan.set {
-        config.limits.set(key, *value).map_err(|error| anyhow::anyhow!("--set: {error}"))?;
+        limits.set(key, *value).map_err(|error| anyhow::anyhow!("--set: {error}"))?;
     }
-    let process = Process::start(config)?;
-    let mut fingerprint = [0; 32];
-    hex::decode_to_slice(&process.fingerprint, &mut fingerprint)?;
-    let options = Options::new(Trust::Fingerprint(fingerprint));
-    let url = format!("quic://{}", process.address);
+    let (process, url, options) = local(limits, None)?;
     let mut outcome = runtime.block_on(drive(plan, &url, &options));
     if let Ok(outcome) = &mut outcome {
         outcome.notes.extend(notes(&process));
@@ -45,6 +42,23 @@ pub(super) fn run(plan: &Plan) -> Result<Outcome> {
     drop(runtime);
     process.stop()?;
     outcome
+}
+
+/// A broker in this process, and how to reach it.
+pub(super) fn local(
+    limits: Limits,
+    tenants: Option<Vec<Tenant>>,
+) -> Result<(Process, String, Options)> {
+    let mut config = Config { port: 0, admin_port: 0, limits, ..Config::default() };
+    if let Some(tenants) = tenants {
+        config.settings.tenants = tenants;
+    }
+    let process = Process::start(config)?;
+    let mut fingerprint = [0; 32];
+    hex::decode_to_slice(&process.fingerprint, &mut fingerprint)?;
+    let options = Options::new(Trust::Fingerprint(fingerprint));
+    let url = format!("quic://{}", process.address);
+    Ok((process, url, options))
 }
 
 /// What the broker's books say, over its shards.

@@ -60,11 +60,7 @@ impl Tally {
     /// A record came. Records too short for a number are only counted: `number` is their place
     /// among all.
     pub(super) fn see(&mut self, record: &[u8], number: u64) {
-        let word = |at: usize| {
-            let bytes = record.get(at..at + 8)?.first_chunk()?;
-            Some(u64::from_be_bytes(*bytes))
-        };
-        let number = word(0).unwrap_or(number);
+        let number = word(record, 0).unwrap_or(number);
         self.disordered += u64::from(number < self.next);
         self.next = number + 1;
         self.all += 1;
@@ -73,8 +69,18 @@ impl Tally {
         }
         self.received += 1;
         self.last_at = self.clock.now().as_nanos();
-        if let Some(sent) = word(8) {
+        if let Some(sent) = word(record, 8) {
             self.latency.saturating_record(self.last_at.saturating_sub(sent).max(1));
         }
     }
+}
+
+/// Eight bytes of a record's stamp, where it has so many.
+fn word(record: &[u8], at: usize) -> Option<u64> {
+    record.get(at..at + 8)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
+}
+
+/// How long ago a record was sent, in nanoseconds; none of one too short to say.
+pub(super) fn age(record: &[u8], clock: &Clock) -> Option<u64> {
+    word(record, 8).map(|sent| clock.now().as_nanos().saturating_sub(sent))
 }

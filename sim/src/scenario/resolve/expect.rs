@@ -1,4 +1,4 @@
-//! Expectations: names to indices, and what no run could satisfy.
+//! Expectations: names to indices.
 
 use super::{Checked, find};
 use crate::amount::{Bound, Count};
@@ -75,69 +75,6 @@ fn fairness(source: &Source<'_>, at: &At<file::Fairness>) -> Checked<Fairness> {
         return Err(source.bad(&at.span(), "`from` must be before `until`"));
     }
     Ok(Fairness { jain: tenants.clone(), time: (from.value, until.value) })
-}
-
-/// Expectations that no run meets: more publishes than are offered, or a part that is more than
-/// the whole.
-pub(super) fn possible(source: &Source<'_>, file: &file::Expect, story: &Story) -> Checked<()> {
-    for name in file.publisher.keys() {
-        let due = story.expect.publishers.get(name.get_ref());
-        let Some(bound) = due.and_then(|due| due.offered.as_ref()) else { continue };
-        let most = offers(story, name.get_ref());
-        if bound.least() > most {
-            let what = format!("offered = \"{}\"", bound.text());
-            let message = format!("`{what}` cannot be: this group offers at most {most} records");
-            return Err(source.bad(&name.span(), message));
-        }
-    }
-    let expect = &story.expect;
-    for (kind, table, cells) in [
-        ("dropped", &file.dropped, &expect.dropped),
-        ("evicted", &file.evicted, &expect.evicted),
-        ("refused", &file.refused, &expect.refused),
-        ("shed", &file.shed, &expect.shed),
-    ] {
-        for name in table.keys() {
-            parts(source, (kind, name), cells)?;
-        }
-    }
-    let spared = expect.nobody_but.as_ref().is_some_and(Vec::is_empty);
-    let loss = file.dropped.keys().find(|name| expect.dropped[name.get_ref()].2.least() > 0);
-    match loss {
-        Some(name) if spared => {
-            let message = "nobody may lose a record (`nobody_but = []`), but this must be dropped";
-            Err(source.bad(&name.span(), message))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// A cell is no more than its place, and a place no more than the total.
-fn parts(source: &Source<'_>, (kind, name): (&str, &At<String>), cells: &Cells) -> Checked<()> {
-    let (_, _, bound) = &cells[name.get_ref()];
-    let place = name.get_ref().split_once('/').map(|(place, _)| place);
-    for whole in [place, Some("total")].into_iter().flatten() {
-        let Some((_, _, of)) = cells.get(whole) else { continue };
-        if whole != name.get_ref() && bound.least() > of.most() {
-            let message = format!(
-                "`{kind} {} = \"{}\"` cannot be when `{kind} {whole} = \"{}\"`",
-                name.get_ref(),
-                bound.text(),
-                of.text()
-            );
-            return Err(source.bad(&name.span(), message));
-        }
-    }
-    Ok(())
-}
-
-/// The most records a group of publishers can offer.
-fn offers(story: &Story, name: &str) -> u64 {
-    let groups = story.publishers.iter().filter(|group| group.name == name);
-    let records = groups.map(|group| {
-        super::most_publishes(group).saturating_add(group.count.into()) * u64::from(group.records)
-    });
-    records.sum()
 }
 
 fn cells(source: &Source<'_>, to: &mut Cells, table: &Table<Bound<Count>>) -> Checked<()> {

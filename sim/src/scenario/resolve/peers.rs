@@ -120,6 +120,7 @@ impl Context<'_> {
                 Some(file::ClientKind::Each) => Client::Each,
                 Some(file::ClientKind::One) => Client::One,
             },
+            over: group.over.as_ref().map(|name| name.get_ref().clone()),
             presence: self.presence(&presence_keys!(group))?,
             rate: span(source, &group.rate, "rate", &RATE)?,
             size: (narrow(size.0), narrow(size.1)),
@@ -170,6 +171,8 @@ impl Context<'_> {
         let single = group.pipe.as_ref().is_some_and(|p| *p.get_ref() == file::PipeName::Single);
         let (topic, spread) = self.topic(&group.topic)?;
         let takes = group.takes.as_ref().map(|takes| span(source, takes, "takes", &RATE));
+        let asks = group.asks.as_ref();
+        let asks = asks.map(|asks| span(source, asks, "asks", &super::DURATION));
         Ok(SubscriberGroup {
             name: group.name.get_ref().clone(),
             count: count(source, group.count.as_ref(), "count", 1..=100_000)?,
@@ -178,6 +181,7 @@ impl Context<'_> {
             shard: self.shard(group.shard.as_ref())?,
             connection: group.connection.as_ref().map(|name| name.get_ref().clone()),
             takes: takes.transpose()?,
+            asks: asks.transpose()?,
             presence: self.presence(&presence_keys!(group))?,
             pipe: if single { Pipe::Single } else { Pipe::Shared },
             wish: self.wish(group, single)?,
@@ -333,6 +337,7 @@ impl Context<'_> {
                 return Err(self.source.bad(&spec.rate.span(), message));
             }
         }
+        self.questions(file, story)?;
         let peers: u64 = story.subscribers.iter().map(|group| u64::from(group.count)).sum();
         let publishers: u64 = story.publishers.iter().map(|group| u64::from(group.count)).sum();
         if peers.max(publishers) > MOST_PEERS {
@@ -341,6 +346,25 @@ impl Context<'_> {
                  {MOST_PEERS} of each"
             );
             return Err(self.source.bad_file(message));
+        }
+        Ok(())
+    }
+
+    /// Questions are as many as publishes may be, at most.
+    fn questions(&self, file: &file::File, story: &Story) -> Checked<()> {
+        let mut questions = 0_u64;
+        for (spec, group) in file.subscriber.iter().zip(&story.subscribers) {
+            let (Some((least, _)), Some(asks)) = (group.asks, &spec.asks) else { continue };
+            let each = story.duration / least;
+            questions = questions.saturating_add(each.saturating_mul(group.count.into()));
+            if questions > MOST_PUBLISHES {
+                let written = self.source.written(&asks.span());
+                let message = format!(
+                    "`asks = {written}`: with this a run asks {questions} questions, the limit is \
+                     {MOST_PUBLISHES}: ask less often, or lower `count` or `duration`"
+                );
+                return Err(self.source.bad(&asks.span(), message));
+            }
         }
         Ok(())
     }

@@ -28,6 +28,8 @@ fn five_arguments_just_fit() {
     assert_eq!(findings("a.rs", method), [(1, "arguments")]);
     let method = "trait A {\nfn a(&self, b: u8, c: u8, d: u8, e: u8, f: u8); }";
     assert_eq!(findings("a.rs", method), [(2, "arguments")]);
+    let method = "impl B for A { fn a(&self, b: u8, c: u8, d: u8, e: u8, f: u8) {} }";
+    assert_eq!(findings("a.rs", method), [], "whoever made the trait chose");
 }
 
 #[test]

@@ -1,0 +1,231 @@
+//! Publishes and their answers.
+
+use crate::hello::{SECRET, tenant};
+use crate::support::{Dial, Item, Stage, is, never, publish, send};
+use sluicegate_core::{Limits, Place, Reason};
+use sluicegate_quic::settings::Settings;
+use sluicegate_wire::quic::{Frame, Mode, Policy, Retry, Start, decode};
+use std::collections::BTreeMap;
+
+#[tokio::test]
+async fn a_record_goes_from_one_peer_to_another() {
+    let stage = Stage::usual();
+    let (mut reader, mut writer) = (stage.join().await, stage.join().await);
+    let topic = reader.bind("orders").await;
+    let mut sub = reader.subscribe(topic, Policy::Default, Start::Tail).await;
+    assert_eq!(sub.start, 1);
+    let topic = writer.bind("orders").await;
+    let mut stream = writer.publisher().await;
+    send(&mut stream, &publish(topic, Mode::Acked { request: 9 }, &["one", "two"])).await;
+    assert_eq!(writer.acked(9).await, 1);
+    let records = vec![b"one".to_vec(), b"two".to_vec()];
+    assert_eq!(sub.events.item().await, Item::Records(1, records));
+    stage.settle().await;
+}
+
+#[tokio::test]
+async fn every_request_is_answered_once_with_the_number_of_its_first_record() {
+    let stage = Stage::usual();
+    let mut writer = stage.join().await;
+    let topic = writer.bind("orders").await;
+    // Several streams at once, and all modes; answers may come in any order.
+    let mut streams = Vec::new();
+    for _ in 0..4 {
+        streams.push(writer.publisher().await);
+    }
+    let mut sizes = BTreeMap::new();
+    for round in 0..16_u64 {
+        for (at, stream) in streams.iter_mut().enumerate() {
+            let request = 4 * round + at as u64;
+            let records = vec!["r"; 1 + at];
+            let mode = match at {
+                0 => Mode::Unacked,
+                1 => Mode::Acked { request },
+                _ => Mode::Waiting { request },
+            };
+            if at > 0 {
+                sizes.insert(request, records.len() as u64);
+            }
+            send(stream, &publish(topic, mode, &records)).await;
+        }
+    }
+    let mut spans = Vec::new();
+    while spans.len() < 48 {
+        let frame = writer.control.next().await.unwrap();
+        let Ok(Some(Frame::Ack { request, first })) = decode(&frame) else { panic!("{frame:x?}") };
+        let size = sizes.remove(&request).expect("answered once");
+        spans.push((first, first + size));
+    }
+    spans.sort_unstable();
+    assert!(spans.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{spans:?}");
+    let all = 16 * (1 + 2 + 3 + 4);
+    stage.until("all to be sequenced", |broker| broker.ledger().sequenced.records == all).await;
+    writer.is_heard(1).await;
+    stage.settle().await;
+}
+
+#[tokio::test]
+async fn a_publish_larger_than_a_window_arrives_whole() {
+    let stage = Stage::usual();
+    let (mut reader, mut writer) = (stage.join().await, stage.join().await);
+    let topic = reader.bind("large").await;
+    let mut sub = reader.subscribe(topic, Policy::Default, Start::Tail).await;
+    let topic = writer.bind("large").await;
+    let record: Vec<u8> = (0..5_u32 << 20).map(|at| (at % 251) as u8).collect();
+    let mut stream = writer.publisher().await;
+    send(&mut stream, &publish(topic, Mode::Acked { request: 1 }, &[&record, &vec![]])).await;
+    assert_eq!(writer.acked(1).await, 1);
+    assert_eq!(sub.events.item().await, Item::Records(1, vec![record, vec![]]));
+    // What the unfinished frame held was given back.
+    let held = stage.shard.look(|broker| broker.held());
+    assert!(held < 1 << 20, "{held}");
+    stage.settle().await;
+}
+
+#[tokio::test]
+async fn without_the_right_a_publish_is_refused_or_told_as_shed() {
+    let tenants = vec![tenant("shop", SECRET, &[], &["news"])];
+    let stage = Stage::new(Limits::default(), Settings { tenants, ..Settings::default() });
+    let mut peer = stage.gate.dial(Dial::default()).await.hello("shop", "secret").await;
+    let topic = peer.try_bind("news", false, true).await.unwrap();
+    let mut stream = peer.publisher().await;
+    let no = never(Place::Table, Reason::NotAllowed);
+    send(&mut stream, &publish(topic, Mode::Acked { request: 5 }, &["x"])).await;
+    assert_eq!(peer.refused(5).await, no);
+    send(&mut stream, &publish(topic, Mode::Unacked, &["x", "y"])).await;
+    assert_eq!(peer.shed().await, (2, no));
+    let books = stage.books();
+    let forbidden = books.refused.get(Place::Table, Reason::NotAllowed).records
+        + books.shed.get(Place::Table, Reason::NotAllowed).records;
+    assert_eq!((books.offered.records, forbidden), (3, 3));
+    stage.settle().await;
+}
+
+/// A topic that a subscription holds, so that its publishes queue up.
+struct Held {
+    stage: Stage,
+    _reader: crate::support::Peer,
+    _sub: crate::support::Sub,
+}
+
+impl Held {
+    async fn new(limits: &[(&str, u64)]) -> Self {
+        let mut keys = vec![("allow_block", 1), ("block_deadline_ms", 0)];
+        keys.extend(limits);
+        let stage = Stage::with(&keys);
+        let mut reader = stage.join_by(crate::support::SLOW).await;
+        let topic = reader.bind("held").await;
+        let sub = reader.subscribe_some(topic, Policy::Block, 1, Start::Tail).await;
+        let mut writer = stage.join().await;
+        let topic = writer.bind("held").await;
+        let mut stream = writer.publisher().await;
+        let record = vec![0; 64 << 10];
+        for request in 0..2 {
+            // The first is more than the reader's window, the second holds the topic.
+            send(&mut stream, &publish(topic, Mode::Acked { request }, &[&record])).await;
+        }
+        writer.acked(0).await;
+        let id = stage.topic("held");
+        stage.until("the topic to be held", |broker| broker.blocked_by(id).is_some()).await;
+        Self { stage, _reader: reader, _sub: sub }
+    }
+}
+
+#[tokio::test]
+async fn an_acked_publish_without_room_is_refused_with_place_reason_and_advice() {
+    let held = Held::new(&[("pub_queue_total", 4), ("pub_queue_depth", 4)]).await;
+    let mut writer = held.stage.join().await;
+    let topic = writer.bind("held").await;
+    let mut stream = writer.publisher().await;
+    for request in 0..10 {
+        send(&mut stream, &publish(topic, Mode::Acked { request }, &["x"])).await;
+    }
+    // Those that have no room are answered at once, in their order; the others wait in the queue.
+    let frame = writer.control.next().await.unwrap();
+    let Ok(Some(Frame::Refused { request: first, why })) = decode(&frame) else {
+        panic!("{frame:x?}")
+    };
+    assert!((1..10).contains(&first), "{first}");
+    assert!(is(why, Place::Schedule, Reason::QueueFull), "{why:?}");
+    assert!(matches!(why.retry, Retry::After(millis) if millis > 0), "{why:?}");
+    for request in first + 1..10 {
+        let why = writer.refused(request).await;
+        assert!(is(why, Place::Schedule, Reason::QueueFull), "{why:?}");
+    }
+    writer.is_heard(1).await;
+    held.stage.settle().await;
+}
+
+#[tokio::test]
+async fn a_publish_that_may_wait_waits_its_deadline_and_is_refused_then() {
+    let limits = [("pub_queue_total", 4), ("pub_queue_depth", 4), ("publish_queue_wait_ms", 100)];
+    let held = Held::new(&limits).await;
+    let mut writer = held.stage.join().await;
+    let topic = writer.bind("held").await;
+    let mut stream = writer.publisher().await;
+    for request in 0..5 {
+        send(&mut stream, &publish(topic, Mode::Waiting { request }, &["x"])).await;
+    }
+    // While it waits the connection is heard, and only its publish streams are not read.
+    writer.say(&Frame::Ping { token: 4 }).await;
+    let mut refused = 0;
+    let mut is_heard = false;
+    while !is_heard || refused == 0 {
+        let frame = writer.control.next().await.unwrap();
+        match decode(&frame) {
+            Ok(Some(Frame::Pong { token: 4 })) => is_heard = true,
+            Ok(Some(Frame::Refused { why, .. })) => {
+                assert!(is(why, Place::Schedule, Reason::Deadline), "{why:?}");
+                refused += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let offered = held.stage.books().offered.records;
+    held.stage.until("all to be refused", |broker| broker.jobs().1 == 0).await;
+    assert!(offered <= 7, "a paused publisher was read: {offered}");
+    held.stage.settle().await;
+}
+
+#[tokio::test]
+async fn what_is_shed_is_told_in_sums_and_not_too_often() {
+    let held = Held::new(&[("pub_queue_total", 4), ("pub_queue_depth", 4)]).await;
+    let mut writer = held.stage.join().await;
+    let topic = writer.bind("held").await;
+    let start = tokio::time::Instant::now();
+    let mut stream = writer.publisher().await;
+    for _ in 0..500 {
+        send(&mut stream, &publish(topic, Mode::Unacked, &["x", "y"])).await;
+    }
+    let (mut told, mut frames) = (0, 0);
+    let shed = |books: &sluicegate_core::Books| {
+        books.shed.get(Place::Schedule, Reason::QueueFull).records + books.evicted.total().records
+    };
+    held.stage.until("all to come", |broker| broker.ledger().offered.records >= 1000).await;
+    while told < shed(&held.stage.books()) {
+        let (records, why) = writer.shed().await;
+        assert!(is(why, Place::Schedule, Reason::QueueFull), "{why:?}");
+        (told, frames) = (told + records, frames + 1);
+    }
+    assert_eq!(told, shed(&held.stage.books()));
+    assert!(told >= 2 * 490, "{told}");
+    let paces = start.elapsed().as_millis() / 100;
+    assert!(frames <= 1 + paces, "{frames} notices in {paces} times 100 ms");
+    held.stage.settle().await;
+}
+
+#[tokio::test]
+async fn what_merely_came_at_once_is_not_shed() {
+    let stage = Stage::usual();
+    let mut writer = stage.join().await;
+    let topic = writer.bind("t").await;
+    let mut stream = writer.publisher().await;
+    // Far more publishes than the queue has slots, in one piece.
+    let batches = 4_000;
+    let mut bytes = publish(topic, Mode::Unacked, &["x"]).repeat(batches);
+    bytes.extend(publish(topic, Mode::Acked { request: 1 }, &["last"]));
+    send(&mut stream, &bytes).await;
+    assert_eq!(writer.acked(1).await, batches as u64 + 1);
+    assert!(stage.books().shed.total().is_zero());
+    stage.settle().await;
+}
