@@ -6,6 +6,7 @@ use crate::settings::{NUMBERS, TEXTS};
 use anyhow::anyhow;
 use sluicegate_core::LimitError;
 use sluicegate_core::limits::KEYS;
+use sluicegate_host::words;
 use std::path::Path;
 
 /// What cannot be read as a configuration.
@@ -79,7 +80,7 @@ pub(super) fn bad_limit(error: &LimitError<'_>) -> anyhow::Error {
 
 /// The valid key that needs the fewest changes.
 fn nearest(name: &str) -> Option<&'static str> {
-    KEYS.iter().map(|key| key.name).min_by_key(|key| distance(name, key))
+    words::nearest(name, KEYS.iter().map(|key| key.name))
 }
 
 /// The valid key of any section that needs the fewest changes.
@@ -88,26 +89,7 @@ pub(super) fn nearest_setting(name: &str) -> &'static str {
     let numbers = NUMBERS.iter().map(|number| number.name);
     let limits = KEYS.iter().map(|key| key.name);
     let all = texts.chain(numbers).chain(limits);
-    all.min_by_key(|key| distance(name, key)).expect("the tables are not empty")
-}
-
-/// Insertions, deletions and replacements that make one text the other (Levenshtein).
-fn distance(one: &str, other: &str) -> usize {
-    // Far longer than any key: the distance is the length.
-    if one.len() > 200 {
-        return one.len();
-    }
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[other.len()]
+    words::nearest(name, all).expect("the tables are not empty")
 }
 
 #[cfg(test)]
@@ -115,10 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances_are_counted() {
-        assert_eq!(distance("lossless", "lossless"), 0);
-        assert_eq!(distance("loseless", "lossless"), 1);
-        assert_eq!(distance("", "abc"), 3);
+    fn a_key_that_is_not_known_is_answered_with_the_nearest() {
         assert_eq!(nearest("memory_buget"), Some("memory_budget"));
     }
 }

@@ -26,6 +26,8 @@ pub struct InUse {
     pub parked: u64,
     /// Connections open.
     pub conns: u64,
+    /// Some publish that had a slot was pushed out of it, and waits or has waited again.
+    pub pushed_out: bool,
 }
 
 /// What a client's window holds.
@@ -88,10 +90,11 @@ impl Permits {
     /// A turn ended: everything is within its bound. Parked are at most one per source, which it
     /// brought last, and those that had a slot and were pushed out of it.
     pub fn turned(held: InUse, limits: &Limits) -> Found {
-        let InUse { bytes, queued, parked, conns } = held;
+        let InUse { bytes, queued, parked, conns, pushed_out } = held;
+        let returned = if pushed_out { limits.pub_queue_total } else { 0 };
         for (what, found, most) in [
             ("publish bytes are in flight", bytes, limits.pub_inflight_bytes),
-            ("publishes are parked", parked, conns + limits.pub_queue_total),
+            ("publishes are parked", parked, conns + returned),
         ] {
             if found > most {
                 return bad(format!("{found} {what}, the most is {most}"));
@@ -198,12 +201,14 @@ mod tests {
             queued: limits.pub_queue_total,
             parked: 2 + limits.pub_queue_total,
             conns: 2,
+            pushed_out: true,
         };
         Permits::turned(full, &limits).unwrap();
         for over in [
             InUse { bytes: full.bytes + 1, ..full },
             InUse { queued: full.queued + 1, ..full },
             InUse { parked: full.parked + 1, ..full },
+            InUse { parked: 3, pushed_out: false, ..full },
         ] {
             Permits::turned(over, &limits).unwrap_err();
         }

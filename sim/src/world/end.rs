@@ -105,7 +105,8 @@ impl World<'_> {
         let (queued, parked) = broker.jobs();
         let (conns, _) = broker.counts();
         let (queued, parked) = (queued.into(), parked.into());
-        InUse { bytes: broker.inflight(), queued, parked, conns: conns.into() }
+        let pushed_out = !broker.ledger().returned.is_zero();
+        InUse { bytes: broker.inflight(), queued, parked, conns: conns.into(), pushed_out }
     }
 
     /// Compares totals after every turn, and recounts everything as often as its size allows.
