@@ -340,7 +340,8 @@ impl Schedule {
 
     /// A queued job is pushed out for good.
     pub(crate) fn evict(&mut self, index: u32) -> Job {
-        self.leave_queue(index);
+        let tenant = self.leave_queue(index);
+        self.end_turn_of_the_idle(tenant);
         let job = self.jobs.remove(index);
         self.lanes[job.topic].pending -= 1;
         job
@@ -353,23 +354,21 @@ impl Schedule {
         source: &mut List<OfSource>,
         now: Instant,
     ) -> Permit {
-        self.leave_queue(index);
+        let tenant = self.leave_queue(index);
         let job = &mut self.jobs[index];
         let permit = job.permit.take().expect("a queued job has its permit");
-        let topic = job.topic;
         if job.ack == Ack::Wait {
             self.waits.arm(&mut self.jobs, index, now);
         }
         source.push_front(&mut self.jobs, index);
-        let tenant = self.lanes[topic].tenant;
         self.present = self.active_with(tenant);
         self.lines[tenant].parked.push_front(&mut self.jobs, index);
         self.enter_parked(tenant);
         permit
     }
 
-    /// Takes a queued job out of its lane and its tenant's queue.
-    fn leave_queue(&mut self, index: u32) {
+    /// Takes a queued job out of its lane and its tenant's queue. Returns the tenant.
+    fn leave_queue(&mut self, index: u32) -> u32 {
         let topic = self.jobs[index].topic;
         let lane = &mut self.lanes[topic];
         lane.jobs.unlink(&mut self.jobs, index);
@@ -378,6 +377,7 @@ impl Schedule {
             self.make_idle(topic);
         }
         self.forget_arrival(tenant, index);
+        tenant
     }
 
     /// A job is queued no more.
@@ -386,11 +386,19 @@ impl Schedule {
         line.queued.unlink(&mut self.jobs, index);
         line.bytes -= self.jobs[index].permit.as_ref().map_or(0, Permit::cost);
         if line.queued.is_empty() {
-            line.deficit = 0;
             self.busy.unlink(&mut self.lines, tenant);
             self.note_absent(tenant);
         }
         self.queued -= 1;
+    }
+
+    /// A tenant that has nothing left, not even something parked, gives up its turn and its credit.
+    fn end_turn_of_the_idle(&mut self, tenant: u32) {
+        let line = &mut self.lines[tenant];
+        if line.queued.is_empty() && line.parked.is_empty() && line.lanes.is_empty() {
+            line.deficit = 0;
+            line.granted = false;
+        }
     }
 
     fn note_absent(&mut self, tenant: u32) {
@@ -464,7 +472,13 @@ impl Schedule {
         let tenant = lane.tenant;
         let line = &mut self.lines[tenant];
         line.lanes.push_back(&mut self.lanes, topic);
-        if !line.active.is_linked() {
+        if line.active.is_linked() {
+            return;
+        }
+        // Its turn goes on, if it only waited for a slot, for bytes or for a held topic.
+        if line.granted {
+            self.active.push_front(&mut self.lines, tenant);
+        } else {
             self.active.push_back(&mut self.lines, tenant);
         }
     }
@@ -474,10 +488,6 @@ impl Schedule {
         let line = &mut self.lines[tenant];
         line.lanes.unlink_if(&mut self.lanes, topic);
         if line.lanes.is_empty() && line.active.is_linked() {
-            line.granted = false;
-            if line.queued.is_empty() {
-                line.deficit = 0;
-            }
             self.active.unlink(&mut self.lines, tenant);
         }
     }
@@ -557,6 +567,7 @@ impl Schedule {
             Origin::Here => self.forget_arrival(tenant, index),
             Origin::Batch { .. } | Origin::Forwarded { .. } => self.note_taken(index),
         }
+        self.end_turn_of_the_idle(tenant);
         (index, self.jobs.remove(index))
     }
 }

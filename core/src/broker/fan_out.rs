@@ -140,6 +140,9 @@ impl Broker {
             Origin::Here if !self.is_owned(job.topic) => self.forward(ticket, job),
             Origin::Here | Origin::Forwarded { .. } => self.sequence(ticket, job),
         }
+        // Its slot is free, before all its deliveries are made: a fresh publish comes after those
+        // that wait.
+        self.serve_parked();
         true
     }
 

@@ -61,7 +61,10 @@ impl Schedule {
     pub(crate) fn cancel(&mut self, index: u32, source: &mut List<OfSource>) -> Job {
         self.leave_parked(index, source);
         let job = self.jobs.remove(index);
-        self.lanes[job.topic].pending -= 1;
+        let lane = &mut self.lanes[job.topic];
+        lane.pending -= 1;
+        let tenant = lane.tenant;
+        self.end_turn_of_the_idle(tenant);
         job
     }
 

@@ -33,10 +33,12 @@ impl Schedule {
             let list = if is_batch { &mut lane.batches } else { &mut lane.jobs };
             list.unlink(&mut self.jobs, index);
             lane.pending -= 1;
+            let tenant = lane.tenant;
             if lane.next().is_none() {
                 self.make_idle(topic);
             }
             self.note_taken(index);
+            self.end_turn_of_the_idle(tenant);
             self.jobs.remove(index)
         };
         taken.into_iter().map(take).collect()

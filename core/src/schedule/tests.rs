@@ -234,8 +234,50 @@ fn who_waits_for_a_held_topic_gains_nothing() {
     }
     assert_eq!(bed.schedule.deficit(0), credit, "it keeps what it had");
     bed.schedule.hold(a, Hold::Block, false);
-    let rest = [bed.pick(), bed.pick()];
-    assert!(rest.contains(&Some((a, 2))) && rest.contains(&Some((b, 3))));
+    assert_eq!([bed.pick(), bed.pick()], [Some((a, 2)), Some((b, 3))], "and its place");
+}
+
+/// A tenant with one slot, which gets the next publish in when the last one went out, is not
+/// served one publish per turn of those who have many slots.
+#[test]
+fn a_turn_goes_on_while_a_publish_of_the_tenant_is_parked() {
+    let mut bed = Bed::new(&[1, 1]);
+    let (a, b) = (bed.schedule.add_lane(0), bed.schedule.add_lane(1));
+    let mut source = List::default();
+    bed.push(a, 1);
+    (0..100).for_each(|_| bed.push(b, 2));
+    let parked =
+        [3, 4].map(|bytes| bed.schedule.park(Bed::job(a, bytes), &mut source, Instant::ZERO));
+    assert_eq!(bed.pick(), Some((a, 1)));
+    let credit = bed.schedule.deficit(0);
+    assert_eq!(bed.pick(), Some((b, 2)), "it has nothing that can run");
+    for (job, bytes) in parked.into_iter().zip([3, 4]) {
+        let permit = bed.admission.take(0, &mut bed.conn_used, 0);
+        bed.schedule.unpark(job, &mut source, permit);
+        let left = bed.schedule.deficit(0);
+        assert!(left <= credit && left > 0, "what is left of its turn, and no more");
+        assert_eq!(bed.pick(), Some((a, bytes)));
+        bed.schedule.check().unwrap();
+    }
+    assert_eq!(bed.schedule.deficit(0), 0, "nothing is left to run");
+    bed.push(a, 5);
+    assert_eq!(bed.pick(), Some((b, 2)), "who comes back is last");
+}
+
+#[test]
+fn a_turn_ends_with_the_last_parked_publish() {
+    let mut bed = Bed::new(&[1, 1]);
+    let (a, b) = (bed.schedule.add_lane(0), bed.schedule.add_lane(1));
+    let mut source = List::default();
+    bed.push(a, 1);
+    let parked = bed.schedule.park(Bed::job(a, 3), &mut source, Instant::ZERO);
+    bed.push(b, 2);
+    assert_eq!(bed.pick(), Some((a, 1)));
+    assert!(bed.schedule.deficit(0) > 0);
+    let _ = bed.schedule.cancel(parked, &mut source);
+    assert_eq!(bed.schedule.deficit(0), 0);
+    bed.push(a, 5);
+    assert_eq!(bed.pick(), Some((b, 2)), "its place went with it");
 }
 
 #[test]

@@ -232,15 +232,19 @@ stalls = [{ at = "300ms", for = "200ms" }]
 test("what fails stands first, with the command that shows it again", async () => {
   const file = join(folder, "fails.toml");
   writeFileSync(file, `title = "It fails"
-about = "Nobody publishes."
+about = "Fewer records come than are expected."
 duration = "1s"
 [[topic]]
 name = "news"
+[[publisher]]
+name = "feed"
+topic = "news"
+rate = 10
 [[subscriber]]
 name = "reader"
 topic = "news"
 [expect.subscriber.reader]
-received = ">= 1"
+received = ">= 11"
 lag = "= 0"
 `);
   const html = join(folder, "fails.html");
@@ -253,7 +257,7 @@ lag = "= 0"
   const headings = await page.locator("h2").allInnerTexts();
   assert.equal(headings[0], "Expectations: 1 of 2 hold");
   const row = page.locator("#expectations > .wide tr", { hasText: "subscriber reader: received" });
-  assert.match(await row.innerText(), /✗ fails.*>= 1\s+0/s);
+  assert.match(await row.innerText(), /✗ fails.*>= 11\s+10/s);
   assert.equal(await page.locator("pre.wrap").last().innerText(), command);
   assert.deepEqual(faults, []);
   await close();

@@ -80,6 +80,8 @@ struct Model {
     rotation: VecDeque<usize>,
     waiting: VecDeque<usize>,
     busy: Vec<usize>,
+    /// The job that is being delivered: it has no slot any more, and its bytes are still held.
+    running: Option<Job>,
     lossless: bool,
     total: usize,
     now: u64,
@@ -102,11 +104,12 @@ impl Model {
     }
 
     fn used(&self, tenant: usize) -> u64 {
-        self.tenants[tenant].queued.iter().map(Job::cost).sum()
+        let running = self.running.iter().filter(|job| self.sources[job.source].0 == tenant);
+        self.tenants[tenant].queued.iter().chain(running).map(Job::cost).sum()
     }
 
     fn conn_used(&self, source: usize) -> u64 {
-        let jobs = self.tenants.iter().flat_map(|tenant| &tenant.queued);
+        let jobs = self.tenants.iter().flat_map(|tenant| &tenant.queued).chain(&self.running);
         jobs.filter(|job| job.source == source).map(Job::cost).sum()
     }
 
@@ -199,9 +202,12 @@ impl Model {
             own.lanes.push_back(job.topic);
         }
         own.queued.push(job);
-        for list in [&mut self.rotation] {
-            if !list.contains(&tenant) {
-                list.push_back(tenant);
+        if !self.rotation.contains(&tenant) {
+            if own.granted {
+                count("a turn that goes on");
+                self.rotation.push_front(tenant);
+            } else {
+                self.rotation.push_back(tenant);
             }
         }
         if !self.busy.contains(&tenant) {
@@ -262,13 +268,19 @@ impl Model {
             count("evicted");
             self.tenants[tenant].evicted += 1;
         }
+        self.note_absent(tenant);
+    }
+
+    fn note_absent(&mut self, tenant: usize) {
+        let own = &mut self.tenants[tenant];
+        if own.queued.is_empty() && own.parked.is_empty() {
+            own.deficit = 0;
+            own.granted = false;
+        }
     }
 
     fn note_empty(&mut self, tenant: usize) {
-        let own = &mut self.tenants[tenant];
-        if own.queued.is_empty() {
-            own.deficit = 0;
-            own.granted = false;
+        if self.tenants[tenant].queued.is_empty() {
             self.rotation.retain(|other| *other != tenant);
             self.busy.retain(|other| *other != tenant);
         }
@@ -298,6 +310,10 @@ impl Model {
                 own.lanes.pop_front();
             }
             self.note_empty(tenant);
+            self.note_absent(tenant);
+            self.running = Some(job);
+            self.serve_parked();
+            self.running = None;
             return self.serve_parked();
         }
     }
@@ -329,6 +345,7 @@ impl Model {
 
     fn refuse_parked(&mut self, tenant: usize, at: usize) {
         self.unpark(tenant, at);
+        self.note_absent(tenant);
         self.tenants[tenant].refused += 1;
     }
 
@@ -517,6 +534,7 @@ fn publishing_agrees_with_its_model() {
 
 /// What a run must come by.
 const REACHED: &[&str] = &[
+    "a turn that goes on",
     "demoted to parked",
     "evicted",
     "parked",

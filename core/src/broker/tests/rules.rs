@@ -55,6 +55,28 @@ fn a_parked_publish_holds_memory_and_nothing_else() {
     assert_eq!(bench.broker.held(), held);
 }
 
+/// A slot is free when its job begins, and the deliveries can take many steps.
+#[test]
+fn a_fresh_publish_does_not_take_the_slot_that_a_parked_one_waits_for() {
+    let mut bench = Bench::new(Limits { pub_queue_total: 1, ..Limits::default() });
+    let topic = bench.topic("t");
+    for _ in 0..5 {
+        let (_, outlet) = bench.peer(Pipe::Single);
+        let _ = bench.broker.subscribe(outlet, topic, Wish::policy(Policy::DropNew)).unwrap();
+    }
+    let [(first, _), (second, _), (third, _)] = [0; 3].map(|_| bench.peer(Pipe::Single));
+    assert!(matches!(bench.publish_as(first, topic, 1, Ack::Wait), Verdict::Queued(_)));
+    assert!(matches!(bench.publish_as(second, topic, 1, Ack::Wait), Verdict::Parked(_)));
+    assert_eq!(bench.broker.step(1), Progress::More, "the first is on its way");
+    assert_eq!((bench.broker.jobs(), bench.broker.is_paused(second)), ((1, 0), false));
+    let other = bench.broker.tenant(1).unwrap();
+    let (stranger, foreign) =
+        (bench.broker.open(other).unwrap(), bench.broker.topic(other, "u").unwrap());
+    assert!(matches!(bench.publish(stranger, foreign, 1), Verdict::Shed(_)), "it is too late");
+    assert!(matches!(bench.publish_as(third, topic, 1, Ack::Wait), Verdict::Parked(_)));
+    bench.run(|_| ALL);
+}
+
 #[test]
 fn books_count_records_and_a_batch_is_lost_whole() {
     let limits = Limits { subscription_batches: 1, ..Limits::default() };
