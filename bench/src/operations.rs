@@ -3,7 +3,7 @@
 
 use crate::beds::{Bed, Deserted, Source, WISH, frame, outlet, publish, roomy, sources, write};
 use sluicegate_core::codel::{Codel, Settings};
-use sluicegate_core::{Ack, Broker, Instant, Limits, Pipe, Verdict};
+use sluicegate_core::{Ack, Broker, Instant, Limits, Pipe, Rotation, Verdict};
 use std::fmt;
 use std::hint::black_box;
 use std::time::Duration;
@@ -48,6 +48,12 @@ const fn offer(name: &'static str, start: fn() -> Repeat) -> Operation {
     Operation { times: OFFERS, spends: true, ..operation(name, "offer", start) }
 }
 
+const fn picked(name: &'static str, start: fn() -> Repeat) -> Operation {
+    Operation { times: PICKS, spends: true, ..operation(name, "pick", start) }
+}
+
+/// How many jobs are picked of a schedule: one of each tenant, where there are most.
+const PICKS: u64 = 10_000;
 /// How many offers an outlet is filled for.
 const OFFERS: u64 = 300;
 /// How many batches a coalesced offer holds: the default of `offer_batches`.
@@ -65,6 +71,9 @@ pub const OPERATIONS: &[Operation] = &[
     operation("pick_1", "publish", || picks(1)),
     operation("pick_100", "publish", || picks(100)),
     operation("pick_10000", "publish", || picks(10_000)),
+    picked("drr_1", || turns(1)),
+    picked("drr_100", || turns(100)),
+    picked("drr_10000", || turns(10_000)),
     operation("refuse", "publish", refuse),
     operation("admit_and_refuse", "pair", admit_and_refuse),
     operation("park_and_release", "publish", park_and_release),
@@ -108,6 +117,17 @@ fn picks(tenants: u32) -> Repeat {
         assert!(matches!(verdict, Verdict::Queued(_)), "{verdict:?}");
         next = if next + 1 == sources.len() { 0 } else { next + 1 };
         let _ = black_box(broker.step(1));
+    })
+}
+
+/// The decision alone: each repetition is the turn of another tenant, whose next job it takes.
+fn turns(tenants: u32) -> Repeat {
+    let jobs = u32::try_from(PICKS).expect("a small number").div_ceil(tenants) + 1;
+    let limits = Limits { pub_queue_total: 20_000, ..Limits::default() };
+    let mut rotation = Rotation::new(&limits, tenants, jobs);
+    Box::new(move || {
+        let topic = rotation.pick();
+        assert!(black_box(topic).is_some(), "somebody wants to run");
     })
 }
 

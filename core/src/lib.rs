@@ -69,6 +69,8 @@ pub use notice::{Gap, Notice};
 pub use pressure::{Factor, Sample};
 pub use rand::Rand;
 pub use replay::{Keep, Start};
+#[doc(hidden)]
+pub use schedule::Rotation;
 pub use shed::Band;
 pub use time::Instant;
 pub use verdict::{Ack, Place, Policy, Reason, Refusal, Retry, Verdict};

@@ -118,6 +118,7 @@ impl<K> List<K> {
     }
 
     /// Unlinks a value. It must be in this list.
+    #[inline]
     pub fn unlink<T: Node<K>>(&mut self, slab: &mut Slab<T>, index: u32) {
         let link = core::mem::take(slab[index].node_mut());
         assert!(link.linked, "only a linked value is unlinked");
@@ -141,9 +142,16 @@ impl<K> List<K> {
 
     /// Moves the first value to the end.
     pub fn rotate<T: Node<K>>(&mut self, slab: &mut Slab<T>) {
-        if let Some(index) = self.pop_front(slab) {
-            self.push_back(slab, index);
+        if self.head == self.tail {
+            return;
         }
+        let first = self.head;
+        let link = slab[first].node_mut();
+        let second = link.next;
+        *link = Link { prev: self.tail, next: NONE, linked: true };
+        slab[self.tail].node_mut().next = first;
+        slab[second].node_mut().prev = NONE;
+        (self.head, self.tail) = (second, first);
     }
 
     /// The indices from first to last.
@@ -190,12 +198,21 @@ mod tests {
         list.unlink_if(&mut slab, at[4]);
         assert_eq!(list.iter(&slab).collect::<Vec<_>>(), [at[0], at[1], at[3]]);
         list.rotate(&mut slab);
+        assert_eq!(list.iter(&slab).collect::<Vec<_>>(), [at[1], at[3], at[0]]);
+        assert_eq!((list.back(), list.len()), (Some(at[0]), 3));
         assert_eq!(list.pop_front(&mut slab), Some(at[1]));
+        list.rotate(&mut slab);
+        assert_eq!(list.iter(&slab).collect::<Vec<_>>(), [at[0], at[3]]);
+        list.rotate(&mut slab);
         assert_eq!(list.len(), 2);
         list.unlink(&mut slab, at[3]);
         assert_eq!(list.pop_front(&mut slab), Some(at[0]));
         assert_eq!(list.pop_front(&mut slab), None);
         assert!(list.is_empty());
+        list.rotate(&mut slab);
+        list.push_back(&mut slab, at[2]);
+        list.rotate(&mut slab);
+        assert_eq!(list.iter(&slab).collect::<Vec<_>>(), [at[2]]);
         assert!(!slab[at[0]].0.is_linked());
     }
 }

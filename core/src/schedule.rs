@@ -25,6 +25,8 @@ use crate::timer::{Timed, Timers};
 use crate::verdict::{Ack, Place, Reason, Refusal};
 use core::time::Duration;
 
+pub use alone::Rotation;
+
 /// Where a job came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -120,6 +122,13 @@ impl Lane {
             (_, batch) => batch.map(|batch| (batch, true)),
         }
     }
+}
+
+/// The job of a topic that runs next.
+struct Next {
+    topic: u32,
+    job: u32,
+    is_batch: bool,
 }
 
 /// The jobs of one tenant.
@@ -497,24 +506,30 @@ impl Schedule {
         !self.active.is_empty()
     }
 
-    /// Takes the job that runs next; `audience` is the number of deliveries a topic's batch needs.
+    /// Picks the job that runs next, for its host to [`take`](Self::take); `audience` is the number
+    /// of deliveries a topic's batch needs.
     /// Cost: O(1) amortised; a rotation in which nobody could afford its job is paid once.
-    pub(crate) fn pick(&mut self, audience: impl Fn(u32) -> u32) -> Option<(u32, Job)> {
+    pub(crate) fn pick(&mut self, audience: impl Fn(u32) -> u32) -> Option<u32> {
         loop {
             let tenant = self.active.front()?;
-            let (topic, need) = self.head(tenant, &audience);
             let quantum = self.quantum;
             let line = &mut self.lines[tenant];
             if !line.granted {
                 line.deficit += quantum * line.weight;
                 line.granted = true;
             }
-            if line.deficit >= need {
-                line.deficit -= need;
-                self.fruitless = 0;
-                return Some(self.start(tenant, topic));
+            // Whoever cannot afford the cheapest job is not asked for its next one.
+            if line.deficit >= BASE {
+                let (next, need) = self.head(tenant, &audience);
+                let line = &mut self.lines[tenant];
+                if line.deficit >= need {
+                    line.deficit -= need;
+                    self.fruitless = 0;
+                    self.start(tenant, &next);
+                    return Some(next.job);
+                }
             }
-            line.granted = false;
+            self.lines[tenant].granted = false;
             self.active.rotate(&mut self.lines);
             self.fruitless += 1;
             if self.fruitless >= self.active.len() {
@@ -523,11 +538,13 @@ impl Schedule {
         }
     }
 
-    fn head(&self, tenant: u32, audience: &impl Fn(u32) -> u32) -> (u32, u64) {
+    /// The job that a tenant runs next, and what it costs.
+    fn head(&self, tenant: u32, audience: &impl Fn(u32) -> u32) -> (Next, u64) {
         let topic = self.lines[tenant].lanes.front().expect("an active tenant has a lane");
-        let (job, _) = self.lanes[topic].next().expect("a runnable lane has a job");
+        let (job, is_batch) = self.lanes[topic].next().expect("a runnable lane has a job");
         let bytes = self.jobs[job].tally.bytes;
-        (topic, bytes + BASE + DELIVERY * u64::from(audience(topic)))
+        let cost = bytes + BASE + DELIVERY * u64::from(audience(topic));
+        (Next { topic, job, is_batch }, cost)
     }
 
     /// Nobody could afford its job: grants everybody the rotations that are still missing for the
@@ -550,9 +567,10 @@ impl Schedule {
         }
     }
 
-    fn start(&mut self, tenant: u32, topic: u32) -> (u32, Job) {
+    /// A job leaves its queue and its lane.
+    fn start(&mut self, tenant: u32, next: &Next) {
+        let Next { topic, job: index, is_batch } = *next;
         let lane = &mut self.lanes[topic];
-        let (index, is_batch) = lane.next().expect("a runnable lane has a job");
         let list = if is_batch { &mut lane.batches } else { &mut lane.jobs };
         list.unlink(&mut self.jobs, index);
         lane.batch_ran = is_batch;
@@ -568,7 +586,11 @@ impl Schedule {
             Origin::Batch { .. } | Origin::Forwarded { .. } => self.note_taken(index),
         }
         self.end_turn_of_the_idle(tenant);
-        (index, self.jobs.remove(index))
+    }
+
+    /// Takes the job that was picked.
+    pub(crate) fn take(&mut self, picked: u32) -> Job {
+        self.jobs.remove(picked)
     }
 }
 
@@ -581,6 +603,7 @@ fn first_max(items: impl Iterator<Item = u32>, number: impl Fn(u32) -> u64) -> O
     items.fold(None, best).map(|(item, _)| item)
 }
 
+mod alone;
 #[cfg(any(test, feature = "check"))]
 mod check;
 mod parked;

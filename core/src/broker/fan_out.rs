@@ -133,8 +133,9 @@ impl Broker {
         self.update_band();
         let topics = &self.topics;
         let picked = self.schedule.pick(|topic| topics[topic].audience_len());
-        let Some((index, job)) = picked else { return false };
-        let ticket = Ticket { index, generation: self.schedule.generation(index).wrapping_sub(1) };
+        let Some(index) = picked else { return false };
+        let ticket = Ticket { index, generation: self.schedule.generation(index) };
+        let job = self.schedule.take(index);
         match job.origin {
             Origin::Batch { .. } => self.begin_fan_out(job),
             Origin::Here if !self.is_owned(job.topic) => self.forward(ticket, job),

@@ -32,7 +32,8 @@ impl Bed {
     }
 
     fn pick(&mut self) -> Option<(u32, u64)> {
-        let (_, job) = self.schedule.pick(|_| 0)?;
+        let picked = self.schedule.pick(|_| 0)?;
+        let job = self.schedule.take(picked);
         Some((job.topic, job.tally.bytes))
     }
 }
@@ -105,7 +106,7 @@ fn missing_rotations_are_granted_at_once_and_to_the_byte() {
             looks.set(looks.get() + 1);
             0
         });
-        (picked.map(|(_, job)| job.topic), looks.get())
+        (picked.map(|picked| bed.schedule.take(picked).topic), looks.get())
     };
     // A visit to each, a walk over both, and the visit that runs.
     assert_eq!(pick(&mut bed), (Some(a), 5));
@@ -123,7 +124,8 @@ fn an_audience_is_a_part_of_the_cost() {
     (0..2).for_each(|_| bed.push(a, 100));
     bed.push(b, 100);
     let audience = |topic: u32| if topic == a { 500 } else { 1 };
-    assert_eq!(bed.schedule.pick(audience).map(|(_, job)| job.topic), Some(a));
+    let picked = bed.schedule.pick(audience);
+    assert_eq!(picked.map(|picked| bed.schedule.take(picked).topic), Some(a));
     assert_eq!(bed.schedule.deficit(0), bed.schedule.quantum - 100 - BASE - 500 * DELIVERY);
     bed.schedule.check().unwrap();
 }

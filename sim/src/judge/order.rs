@@ -43,7 +43,40 @@ struct Known {
 #[derive(Debug, Default)]
 struct Topic {
     admitted: BTreeMap<u32, u32>,
-    seen: BTreeMap<u64, Entry>,
+    seen: Life,
+    /// The sequence that it had before it was retired. Answers may still be on their way.
+    before: Life,
+}
+
+/// One sequence of a topic, from its first number on.
+#[derive(Debug, Default)]
+struct Life(BTreeMap<u64, Entry>);
+
+impl Life {
+    /// Takes a publish that was seen under this number.
+    fn take(&mut self, first: u64, entry: Entry) -> Result<(), Misfit> {
+        let Entry { records, shard, place } = entry;
+        let ahead = self.0.range(..first).next_back();
+        let behind = self.0.range(first..).next();
+        let overlaps = ahead.is_some_and(|(at, e)| at + u64::from(e.records) > first)
+            || behind.is_some_and(|(at, _)| first + u64::from(records) > *at);
+        let overtakes = ahead.is_some_and(|(_, e)| e.shard == shard && e.place > place)
+            || behind.is_some_and(|(_, e)| e.shard == shard && e.place < place);
+        match (overlaps, overtakes) {
+            (true, _) => Err(Misfit::Overlaps),
+            (_, true) => Err(Misfit::Overtakes),
+            _ => {
+                self.0.insert(first, entry);
+                Ok(())
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Misfit {
+    Overlaps,
+    Overtakes,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +154,15 @@ impl Order {
         ))
     }
 
+    /// The shard that owns a topic has no such topic at present: nobody used it, and memory was
+    /// short. The next publish to it is the first of another sequence.
+    pub fn retired(&mut self, topic: u32) {
+        let topic = grow(&mut self.topics, topic);
+        if !topic.seen.0.is_empty() {
+            topic.before = core::mem::take(&mut topic.seen);
+        }
+    }
+
     fn known(&mut self, publish: &Publish) -> Result<&mut Known, Finding> {
         let publishes = &mut grow(&mut self.sources, publish.publisher).publishes;
         let known = publishes.get_mut(index(publish.number));
@@ -152,18 +194,17 @@ impl Order {
         }
         let shard = self.sources[at(publish.publisher)].shard;
         let entry = Entry { records: publish.records, shard, place };
-        let seen = &mut grow(&mut self.topics, publish.topic).seen;
-        let ahead = seen.range(..first).next_back();
-        let behind = seen.range(first..).next();
-        let overlaps = ahead.is_some_and(|(at, e)| at + u64::from(e.records) > first)
-            || behind.is_some_and(|(at, _)| first + u64::from(publish.records) > *at);
-        let overtakes = ahead.is_some_and(|(_, e)| e.shard == shard && e.place > place)
-            || behind.is_some_and(|(_, e)| e.shard == shard && e.place < place);
-        seen.insert(first, entry);
-        match (overlaps, overtakes) {
-            (true, _) => bad(format!("sequence {first} was given to two publishes")),
-            (_, true) => bad(format!("publish {number}, sequence {first}, is out of its turn")),
-            _ => Ok(()),
+        let topic = grow(&mut self.topics, publish.topic);
+        let retired = !topic.before.0.is_empty();
+        if retired && topic.before.take(first, entry).is_ok() {
+            return Ok(());
+        }
+        match topic.seen.take(first, entry) {
+            Ok(()) => Ok(()),
+            Err(Misfit::Overlaps) => bad(format!("sequence {first} was given to two publishes")),
+            Err(Misfit::Overtakes) => {
+                bad(format!("publish {number}, sequence {first}, is out of its turn"))
+            }
         }
     }
 
@@ -322,6 +363,20 @@ mod tests {
         judge.hear(&Fact::Received(0, big(1), FIRST + 3)).unwrap();
         judge.hear(&Fact::GapTold(1, 2, FIRST + 3, FIRST + 4)).unwrap();
         judge.hear(&Fact::Received(1, big(2), FIRST + 5)).unwrap_err();
+    }
+
+    #[test]
+    fn a_topic_that_was_retired_begins_again_and_no_other_does() {
+        let committed = |number, first| Fact::Committed(publish(number), FIRST + first);
+        let mut judge = judge();
+        hear(&mut judge, &[committed(0, 0), committed(1, 1)]).unwrap();
+        judge.retired(0);
+        judge.retired(0);
+        hear(&mut judge, &[committed(3, 0), committed(4, 1)]).unwrap();
+        hear(&mut judge, &[committed(2, 2)]).unwrap();
+        hear(&mut judge, &[committed(5, 1)]).unwrap_err();
+        let mut judge = self::judge();
+        hear(&mut judge, &[committed(0, 0), committed(1, 0)]).unwrap_err();
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::judge::stuck::{Leftover, Stuck};
 use crate::judge::{Conviction, Finding, Found, Kind};
 use crate::report::{self, Moment, Report, SubscriberRow};
 use crate::sink::{Phase, Sink};
-use sluicegate_core::{Books, Pipe, Policy, Tally, pool};
+use sluicegate_core::{Band, Books, Pipe, Policy, Tally, pool};
 
 /// Everything is recounted after each of this many first turns of a shard, if that is not more
 /// than so many things.
@@ -61,6 +61,24 @@ impl World<'_> {
     fn note(&mut self, fact: Fact) {
         if let Err(finding) = self.put(fact) {
             self.verdict.get_or_insert(finding);
+        }
+    }
+
+    /// Tells the judge which topics of its own a shard without memory has let go. Only that it is
+    /// short of memory makes it do so.
+    pub(super) fn note_retired(&mut self, shard: u32) {
+        let Self { story, shards, jury, .. } = self;
+        let this = &shards[at(shard)];
+        let was_short = this.noted.is_some_and(|(band, _)| band != Band::Normal);
+        if !was_short && this.broker.band() == Band::Normal {
+            return;
+        }
+        for (number, (name, tenant)) in (0_u32..).zip(&story.topics) {
+            let tenant = this.tenants[*tenant];
+            let is_own = this.broker.owner(tenant, name) == shard;
+            if is_own && this.broker.find_topic(tenant, name).is_none() {
+                jury.order.retired(number);
+            }
         }
     }
 

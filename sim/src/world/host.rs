@@ -94,6 +94,7 @@ impl World<'_> {
         let this = &mut self.shards[at(shard)];
         this.host.turning = false;
         this.broker.advance(Instant::from_nanos(now));
+        self.note_retired(shard);
         self.inputs(shard)?;
         let carried = self.carry(shard)?;
         let read = self.read(shard)? + self.answer_questions(shard);
