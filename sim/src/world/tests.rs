@@ -292,6 +292,21 @@ fn a_question_waits_behind_publishes_where_they_share_a_stream_and_nowhere_else(
     assert!(shared > 100_000_000 && single < 30_000_000, "{shared} and {single}");
 }
 
+/// Without an answer of each, the judge `answers` convicts.
+#[test]
+fn what_is_asked_over_a_transport_that_refuses_is_answered() {
+    for pipe in ["shared", "single"] {
+        let text = format!(
+            "{PEERS}pipe = '{pipe}'\nasks = '50ms'\nbuffer = '4KiB'\nbandwidth = '20KB'\n\
+             [limits]\nhigh_water_bytes = '16KiB'\nsubscription_batches = 10\n"
+        );
+        let report = outcome(&text).report;
+        let row = &report.subscribers[0];
+        assert!(report.books.dropped.total().records > 50, "{report}");
+        assert!(row.asked > 30 && row.answered == row.asked, "{report}");
+    }
+}
+
 #[test]
 fn a_broker_without_room_turns_newcomers_away_until_others_leave() {
     let text = format!(
