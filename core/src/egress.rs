@@ -32,20 +32,35 @@ impl Egress {
 
     /// Puts an outlet that has work into the list of new ones, if it may write.
     pub(crate) fn wake(&mut self, outlets: &mut Slab<Outlet>, index: u32) {
-        let outlet = &mut outlets[index];
-        if outlet.write.state != State::Idle || outlet.write.refusing || !outlet.has_work() {
-            return;
+        if Self::may_enlist(&outlets[index]) {
+            self.enlist(outlets, index);
         }
-        self.enlist(outlets, index);
+    }
+
+    /// The same for one that got a control frame while it had nothing to write: it goes before
+    /// those that got records. Whoever waits for an answer has it before its publish is delivered
+    /// to everybody else.
+    pub(crate) fn wake_first(&mut self, outlets: &mut Slab<Outlet>, index: u32) {
+        if Self::may_enlist(&outlets[index]) {
+            Self::prepare(&mut outlets[index]);
+            self.new.push_front(outlets, index);
+        }
+    }
+
+    fn may_enlist(outlet: &Outlet) -> bool {
+        outlet.write.state == State::Idle && !outlet.write.refusing && outlet.has_work()
+    }
+
+    fn prepare(outlet: &mut Outlet) {
+        outlet.write.state = State::Ready;
+        outlet.write.deficit = QUANTUM;
+        outlet.write.is_new = true;
     }
 
     /// The same for one that is known to be idle, not to refuse and to have work.
     #[inline]
     pub(crate) fn enlist(&mut self, outlets: &mut Slab<Outlet>, index: u32) {
-        let write = &mut outlets[index].write;
-        write.state = State::Ready;
-        write.deficit = QUANTUM;
-        write.is_new = true;
+        Self::prepare(&mut outlets[index]);
         self.new.push_back(outlets, index);
     }
 

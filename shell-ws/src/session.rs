@@ -231,11 +231,12 @@ impl Session {
         Action::None
     }
 
-    /// The transport accepted bytes. True when there is something to read again that was blocked.
-    pub fn written(&mut self, bytes: u64) -> bool {
+    /// The transport accepted bytes. `None`: that changes nothing, and no deadline either. True when
+    /// there is something to read again that was blocked.
+    pub fn written(&mut self, bytes: u64) -> Option<bool> {
         match &mut self.mode {
-            Mode::Http(http) => http.written(bytes),
-            _ => false,
+            Mode::Http(http) => Some(http.written(bytes)),
+            Mode::Closing | Mode::Lingering | Mode::WebSocket(_) => None,
         }
     }
 

@@ -296,6 +296,6 @@ impl Broker {
                 self.memory.charge(SLOT);
             }
         }
-        self.egress.wake(&mut self.peers.outlets, index);
+        self.egress.wake_first(&mut self.peers.outlets, index);
     }
 }

@@ -315,12 +315,12 @@ fn the_next_request_waits_until_a_response_is_out() {
     assert_eq!(session.wait().0, Wait::Response);
     let Some(Effect::Write(offer)) = shard.broker.poll() else { panic!("a response is due") };
     shard.broker.sent(offer, 10);
-    assert!(!session.written(10));
+    assert_eq!(session.written(10), Some(false));
     assert_eq!(session.receive(&mut shard, &mut request), Took::Blocked);
     shard.broker.writable(session.outlet());
     let Some(Effect::Write(offer)) = shard.broker.poll() else { panic!("the rest is due") };
     shard.broker.sent(offer, offer.bytes);
-    assert!(session.written(offer.bytes));
+    assert_eq!(session.written(offer.bytes), Some(true));
     assert_eq!(session.receive(&mut shard, &mut request), Took::Used(len));
 }
 

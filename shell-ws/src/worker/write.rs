@@ -25,10 +25,12 @@ impl Worker {
             Ok(accepted) => {
                 self.shard.broker.sent(offer, accepted);
                 let is_short = accepted < offer.bytes || socket.stream.is_pending();
-                if socket.session.written(accepted) {
-                    self.queue(key);
+                if let Some(is_free) = socket.session.written(accepted) {
+                    if is_free {
+                        self.queue(key);
+                    }
+                    self.deadlines.update(&mut self.sockets, key.index, self.now);
                 }
-                self.deadlines.update(&mut self.sockets, key.index, self.now);
                 if is_short {
                     self.want_writable(key, true);
                 }
@@ -98,19 +100,13 @@ impl Worker {
 fn write_all(stream: &mut impl Write, broker: &Broker, offer: Offer) -> io::Result<u64> {
     let mut frames = broker.frames(offer);
     let mut accepted = 0;
-    loop {
-        let mut slices = [IoSlice::new(&[]); SLICES];
-        let mut count = 0;
-        let mut bytes = 0;
-        for (slice, frame) in slices.iter_mut().zip(&mut frames) {
-            *slice = IoSlice::new(frame);
-            bytes += frame.len();
-            count += 1;
-        }
-        if count == 0 {
-            return Ok(accepted);
-        }
-        let taken = match retry(|| stream.write_vectored(&slices[..count])) {
+    while let Some(first) = frames.next() {
+        let (bytes, written) = match frames.next() {
+            // One frame, as most offers are: there is no list for the kernel to copy and to walk.
+            None => (first.len(), retry(|| stream.write(first))),
+            Some(second) => write_run(stream, [first, second], &mut frames),
+        };
+        let taken = match written {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(taken) => taken,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(accepted),
@@ -121,6 +117,23 @@ fn write_all(stream: &mut impl Write, broker: &Broker, offer: Offer) -> io::Resu
             return Ok(accepted);
         }
     }
+    Ok(accepted)
+}
+
+/// Writes several frames at once. Returns how many bytes they have, and how many were taken.
+fn write_run<'a>(
+    stream: &mut impl Write,
+    [first, second]: [&'a [u8]; 2],
+    frames: &mut impl Iterator<Item = &'a [u8]>,
+) -> (usize, io::Result<usize>) {
+    let mut slices = [IoSlice::new(&[]); SLICES];
+    let mut count = 0;
+    for (slice, frame) in slices.iter_mut().zip([first, second].into_iter().chain(frames)) {
+        *slice = IoSlice::new(frame);
+        count += 1;
+    }
+    let bytes = slices[..count].iter().map(|slice| slice.len()).sum();
+    (bytes, retry(|| stream.write_vectored(&slices[..count])))
 }
 
 /// Calls again what a signal has interrupted.

@@ -7,7 +7,9 @@ use crate::frame::Item;
 use crate::judge::{Finding, Found};
 use crate::peer::Made;
 use sluicegate_core::pool::LeaseWish;
-use sluicegate_core::{Ack, Effect, Instant, Keep, Message, Notice, Progress, Sample, Verdict};
+use sluicegate_core::{
+    Ack, Books, Effect, Instant, Keep, Message, Notice, Progress, Sample, Verdict,
+};
 use std::collections::VecDeque;
 
 /// Outlets that refuse and are looked at in one turn, for the peak of what waits for one.
@@ -100,10 +102,12 @@ impl World<'_> {
         let read = self.read(shard)? + self.answer_questions(shard);
         self.look(shard);
         let broker = &mut self.shards[at(shard)].broker;
-        let before = broker.ledger().expected.records;
+        let done = |books: &Books| (books.expected.records, books.sequenced.records);
+        let before = done(broker.ledger());
         let facts = self.log.facts();
         let progress = broker.step(work);
-        let prepared = broker.ledger().expected.records - before;
+        let after = done(broker.ledger());
+        let prepared = after.0 - before.0;
         self.put(Fact::Turned(shard, work, prepared))?;
         self.look(shard);
         self.effects(shard)?;
@@ -118,7 +122,9 @@ impl World<'_> {
         host.busy_until = now + cost;
         let unread = !host.readable.is_empty() || !host.questions.is_empty();
         let more = progress == Progress::More || due || unread;
-        let did = prepared + read + carried + posted > 0 || self.log.facts() > facts + 1;
+        // A publish without an audience is work, too, and nobody hears of it.
+        let stepped = after != before;
+        let did = stepped || read + carried + posted > 0 || self.log.facts() > facts + 1;
         self.jury.stuck.turned(shard, (did, more))?;
         if more {
             self.wake(shard);

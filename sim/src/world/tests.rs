@@ -292,6 +292,17 @@ fn a_question_waits_behind_publishes_where_they_share_a_stream_and_nowhere_else(
     assert!(shared > 100_000_000 && single < 30_000_000, "{shared} and {single}");
 }
 
+/// What is queued when the last subscriber leaves runs in turns in which nothing is to be seen.
+#[test]
+fn publishes_without_an_audience_are_work() {
+    let text = format!(
+        "{}leave = '1s'\n[cpu]\ndelivery = '10ms'\nwork = 1\n",
+        PEERS.replace("rate = 100", "rate = 100\ncount = 20")
+    );
+    let report = outcome(&text).report;
+    assert!(report.books.sequenced.records > report.books.expected.records + 64, "{report}");
+}
+
 /// Without an answer of each, the judge `answers` convicts.
 #[test]
 fn what_is_asked_over_a_transport_that_refuses_is_answered() {

@@ -21,6 +21,27 @@ fn an_answer_comes_when_it_is_sequenced() {
 }
 
 #[test]
+fn an_answer_goes_out_before_what_was_published_goes_to_everybody() {
+    let mut bench = Bench::new(Limits::default());
+    let (source, own) = bench.peer(Pipe::Shared);
+    let topic = bench.topic("t");
+    let readers = [0; 3].map(|_| bench.peer(Pipe::Shared).1);
+    for outlet in readers {
+        bench.broker.subscribe(outlet, topic, Wish::policy(Policy::DropOld)).unwrap();
+    }
+    let _ = bench.publish_as(source, topic, 10, Ack::Now);
+    let _ = bench.broker.step(10);
+    let Some(Effect::Notice(Notice::Committed { .. })) = bench.broker.poll() else { panic!() };
+    bench.broker.send(own, Bytes::from_static(b"ok"), Lane::InLine).unwrap();
+    let mut order = vec![];
+    bench.write(|outlet| {
+        order.push(outlet);
+        ALL
+    });
+    assert_eq!(order, [&[own][..], &readers].concat());
+}
+
+#[test]
 fn a_paused_source_gets_its_records_and_its_answers() {
     let limits =
         Limits { lossless: 1, subscription_batches: 1, pub_queue_total: 2, ..Limits::default() };
