@@ -110,6 +110,8 @@ pub struct Worker {
     stops_at: Option<Instant>,
     /// Whom it has still to tell that it stops.
     leaving: Option<Leaving>,
+    /// No loop accepted connections any more before this turn looked for letters.
+    all_closed: bool,
     /// Everyone was told that the server stops.
     has_said_goodbye: bool,
     /// Whom apps' servers are told through.
@@ -191,6 +193,7 @@ impl Worker {
             grace: timing.grace,
             stops_at: None,
             leaving: None,
+            all_closed: false,
             has_said_goodbye: false,
             hooks: None,
             tape: None,
@@ -261,6 +264,7 @@ impl Worker {
         self.call_hooks();
         self.post();
         self.tell_node();
+        self.note_closed();
         self.note_finished();
         Ok(())
     }

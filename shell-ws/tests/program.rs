@@ -65,6 +65,23 @@ fn with_nobody_connected_it_ends_at_once() {
 }
 
 #[test]
+fn without_any_grace_everyone_is_told_all_the_same() {
+    for workers in ["1", "3"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate-ws"));
+        let options = ["--port", "0", "--workers", workers, "--set", "shutdown_grace_s=0"];
+        let mut server = Server::with(command.args(options));
+        let mut clients: Vec<_> = (0..10).map(|_| server.client().0).collect();
+        server.signal("TERM");
+        for client in &mut clients {
+            assert!(client.text().contains(r#""code":4200"#));
+            assert_eq!(client.frame(), Frame::Close(4200));
+            assert!(client.is_over());
+        }
+        assert!(server.wait().success());
+    }
+}
+
+#[test]
 fn a_port_in_use_is_named_with_the_way_out() {
     let server = Server::start();
     let port = server.address.port().to_string();

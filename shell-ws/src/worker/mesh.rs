@@ -15,8 +15,10 @@ pub enum Letter {
 }
 
 impl Worker {
-    /// What all shards know, as inputs of this one.
+    /// What all shards know, as inputs of this one. Before the letters are looked for: what others
+    /// sent before they said it has come.
     pub(super) fn hear_node(&mut self) {
+        self.all_closed = self.node.is_closed();
         self.shard.broker.node(self.node.is_saturated());
         if let Some(loan) = &mut self.loan {
             loan.settle(&mut self.shard.broker);

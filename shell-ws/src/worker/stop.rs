@@ -61,10 +61,19 @@ impl Worker {
         let Some(stops_at) = self.stops_at else { return };
         // Under load there is always something left: half of the grace is for the peers.
         let has_time = progress == Progress::More && self.now + self.grace / 2 < stops_at;
-        if !self.has_said_goodbye && self.node.is_closed() && !has_time {
+        let is_late = self.now >= stops_at;
+        if !self.has_said_goodbye && (is_late || self.all_closed && !has_time) {
             self.say_goodbye(stops_at);
         }
         self.tell_leaving();
+    }
+
+    /// Tells the others, after this turn's letters, that no connection is accepted here any more.
+    /// So what was answered as published until then is with them before they say goodbye.
+    pub(super) fn note_closed(&self) {
+        if self.stops_at.is_some() {
+            self.node.close(self.port.number());
+        }
     }
 
     /// Tells the others once nobody is connected here any more, and they have all letters about it.
@@ -93,11 +102,10 @@ impl Worker {
         if let Some(acceptor) = self.acceptor.take() {
             acceptor.close(self.poll.registry());
         }
-        self.node.close(number);
     }
 
-    /// Once no loop accepts, so that nobody comes back to one that is about to stop: everybody is
-    /// told within the first half of the grace.
+    /// Once no loop accepts, so that nobody comes back to one that is about to stop, or when no time
+    /// is left: everybody is told within the first half of the grace.
     fn say_goodbye(&mut self, stops_at: Instant) {
         self.has_said_goodbye = true;
         // Once in the life of a process, so a walk over all connections does no harm.
