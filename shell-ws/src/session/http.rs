@@ -166,7 +166,10 @@ impl Http {
         }
         let source = match self.open_source(shard, link, tenant) {
             Ok(source) => source,
-            Err(why) => return self.reply(shard, link, &rest::refusal(why)),
+            Err(why) => {
+                shard.process.refused_calls += 1;
+                return self.reply(shard, link, &rest::refusal(why));
+            }
         };
         match rest::publish(shard, source, (id, is_batch), request) {
             Answer::Committing { jobs, failed, asked } => {

@@ -453,6 +453,17 @@ fn a_full_core_sends_clients_away_for_a_while() {
 }
 
 #[test]
+fn a_full_core_refuses_publishers_and_counts_them() {
+    let mut limits = Limits::default();
+    limits.set("max_connections", 1).unwrap();
+    let mut world = World::with(shard_with(limits));
+    let refused = world.publish(&event(&["a"], "1"));
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    assert!(refused.contains("\r\nRetry-After: 1\r\n"), "{refused}");
+    assert_eq!(world.shard.process.refused_calls, 1);
+}
+
+#[test]
 fn pings_of_every_shape_are_answered() {
     let mut world = World::new();
     let (peer, _) = world.client();
