@@ -3,7 +3,9 @@
 
 use hmac::{Hmac, KeyInit, Mac};
 use md5::{Digest, Md5};
+use serde_json::Value;
 use sha2::Sha256;
+use socket2::{Domain, Socket, Type};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -70,7 +72,20 @@ impl Server {
 
     /// The same of the app with this key.
     pub(crate) fn client_of(&self, key: &str) -> (Client, String) {
-        let mut client = self.connect();
+        Self::welcomed(self.connect(), key)
+    }
+
+    /// The same of the development app, whose socket takes few bytes that nobody reads.
+    pub(crate) fn client_of_few_bytes(&self) -> (Client, String) {
+        let socket = Socket::new(Domain::for_address(self.address), Type::STREAM, None);
+        let socket = socket.expect("there are sockets");
+        // The window is agreed when the connection is made: later would be too late.
+        socket.set_recv_buffer_size(4 << 10).expect("a socket takes a size");
+        socket.connect(&self.address.into()).expect("the server listens");
+        Self::welcomed(Client::over(socket.into()), "app-key")
+    }
+
+    fn welcomed(mut client: Client, key: &str) -> (Client, String) {
         client.upgrade(&format!("/app/{key}?protocol=7"));
         let established = client.text();
         let start = established.find(r#"socket_id\":\""#).expect("it has a socket id") + 14;
@@ -93,6 +108,21 @@ impl Server {
 
     pub(crate) fn column(&self, column: &str) -> u64 {
         self.metric("sluicegate_records_total", &format!("column=\"{column}\""))
+    }
+
+    /// A page of JSON.
+    pub(crate) fn page(&self, path: &str) -> Value {
+        let answer = self.connect().request(&format!("GET {path}"), "");
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        serde_json::from_str(&answer.body).expect("it is JSON")
+    }
+
+    /// The books of all loops. Every message is in exactly one column, of each app as well.
+    pub(crate) fn books(&self) -> Value {
+        let mut page = self.page("/ledger");
+        check_books(&page["books"]);
+        page["apps"].as_object().expect("apps by their ids").values().for_each(check_books);
+        page["books"].take()
     }
 
     /// Publishes and returns the status.
@@ -132,7 +162,10 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("the server listens");
+        Self::over(TcpStream::connect(address).expect("the server listens"))
+    }
+
+    pub(crate) fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
         stream.set_write_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
         Self { stream, ahead: Vec::new() }
@@ -191,6 +224,16 @@ impl Client {
         let length = length.map_or(0, |length| length.parse().expect("a length"));
         let body = String::from_utf8(self.take(length)).expect("bodies are text");
         Answer { status, head, body }
+    }
+
+    /// Sends a request. None when the server ends the connection without a word.
+    pub(crate) fn call(&mut self, request: &[u8]) -> Option<Answer> {
+        // Whoever cannot write any more may have been answered before.
+        if let Err(error) = self.stream.write_all(request) {
+            let gone = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
+            assert!(gone.contains(&error.kind()), "the server does not read: {error}");
+        }
+        (!self.is_over()).then(|| self.response())
     }
 
     /// `line` is a method and a path.
@@ -255,7 +298,7 @@ impl Client {
 
     /// Closes the connection with a reset instead of a FIN.
     pub(crate) fn reset(self) {
-        let socket = socket2::Socket::from(self.stream);
+        let socket = Socket::from(self.stream);
         socket.set_linger(Some(Duration::ZERO)).expect("a socket takes this option");
     }
 }
@@ -314,6 +357,25 @@ pub(crate) fn post_as([id, key, secret]: [&str; 3], page: &str, body: &str) -> V
 
 pub(crate) fn event(channel: &str, data: &str) -> String {
     serde_json::json!({ "name": "e", "channel": channel, "data": data }).to_string()
+}
+
+/// Fails unless the identities of the books hold, in records and in bytes.
+fn check_books(books: &Value) {
+    for unit in ["records", "bytes"] {
+        let sum = |columns: &[&str]| -> u64 {
+            columns.iter().map(|column| books[column][unit].as_u64().expect("a column")).sum()
+        };
+        for (came, ended) in [
+            (&["offered", "returned"][..], &["admitted", "refused", "shed", "waiting"][..]),
+            (
+                &["admitted", "received"],
+                &["sequenced", "evicted", "returned", "queued", "forwarded"],
+            ),
+            (&["expected"], &["delivered", "dropped", "left", "lag"]),
+        ] {
+            assert_eq!(sum(came), sum(ended), "{unit}: {came:?} = {ended:?} in {books}");
+        }
+    }
 }
 
 /// Looks again and again until it is so.
