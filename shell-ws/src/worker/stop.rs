@@ -104,8 +104,8 @@ impl Worker {
         }
     }
 
-    /// Once no loop accepts, so that nobody comes back to one that is about to stop, or when no time
-    /// is left: everybody is told within the first half of the grace.
+    /// Once no loop accepts, so that nobody comes back to one that is about to stop, or when no
+    /// time is left: everybody is told within the first half of the grace.
     fn say_goodbye(&mut self, stops_at: Instant) {
         self.has_said_goodbye = true;
         // Once in the life of a process, so a walk over all connections does no harm.
