@@ -231,8 +231,8 @@ impl Session {
         Action::None
     }
 
-    /// The transport accepted bytes. `None`: that changes nothing, and no deadline either. True when
-    /// there is something to read again that was blocked.
+    /// The transport accepted bytes. `None`: that changes nothing, and no deadline either. True
+    /// when there is something to read again that was blocked.
     pub fn written(&mut self, bytes: u64) -> Option<bool> {
         match &mut self.mode {
             Mode::Http(http) => Some(http.written(bytes)),
