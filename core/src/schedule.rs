@@ -12,13 +12,10 @@
 //!            `a_tenant_below_its_guarantee_is_never_refused`, `publishing_agrees_with_its_model`,
 //!            `books_close_under_random_operations`, `conservation`.
 
-use crate::id::{ConnId, OutletId, Ticket};
 use crate::lease::Permit;
-use crate::ledger::Tally;
 use crate::limits::Limits;
 use crate::list::{Link, List, node};
 use crate::peers::OfSource;
-use crate::replay::Keep;
 use crate::slab::Slab;
 use crate::time::Instant;
 use crate::timer::{Timed, Timers};
@@ -26,17 +23,7 @@ use crate::verdict::{Ack, Place, Reason, Refusal};
 use core::time::Duration;
 
 pub use alone::Rotation;
-
-/// Where a job came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// A publish that was admitted here.
-    Here,
-    /// A publish that another shard admitted, to a topic that this one owns.
-    Forwarded { shard: u32, flight: Ticket },
-    /// A batch that the owner of its topic sequenced; `plain` when no credit bounds it.
-    Batch { plain: bool },
-}
+pub(crate) use job::{Job, Origin};
 
 /// Why no job of a topic may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,49 +32,6 @@ pub(crate) enum Hold {
     Block = 1,
     /// The owner has enough of this shard's publishes; its batches go on.
     Credit = 2,
-}
-
-/// One publish on its way to its topic.
-#[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) conn: ConnId,
-    pub(crate) topic: u32,
-    pub(crate) message: u32,
-    pub(crate) tally: Tally,
-    pub(crate) ack: Ack,
-    /// The publisher's own outlet, and its shard.
-    pub(crate) except: Option<(u32, OutletId)>,
-    /// What its topic keeps of it.
-    pub(crate) keep: Keep,
-    /// Invariant: of a job of this shard, none exactly while it is parked.
-    pub(crate) permit: Option<Permit>,
-    pub(crate) origin: Origin,
-    /// In its lane, or in its tenant's parked line.
-    link: Link,
-    /// Among its tenant's queued jobs, or among its source's parked ones.
-    other: Link,
-    timer: Link,
-    deadline: Instant,
-}
-
-impl Job {
-    pub(crate) fn new(conn: ConnId, topic: u32, message: u32, tally: Tally, ack: Ack) -> Self {
-        Self {
-            conn,
-            topic,
-            message,
-            tally,
-            ack,
-            except: None,
-            keep: Keep::No,
-            permit: None,
-            origin: Origin::Here,
-            link: Link::default(),
-            other: Link::default(),
-            timer: Link::default(),
-            deadline: Instant::NEVER,
-        }
-    }
 }
 
 /// The jobs of one topic.
@@ -606,6 +550,7 @@ fn first_max(items: impl Iterator<Item = u32>, number: impl Fn(u32) -> u64) -> O
 mod alone;
 #[cfg(any(test, feature = "check"))]
 mod check;
+mod job;
 mod parked;
 mod remote;
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The schedule without the broker around it, for those who measure what a decision costs.
 
 use super::{BASE, DELIVERY, Job, Schedule};
-use crate::admission::Admission;
 use crate::id::ConnId;
+use crate::lease::Permit;
 use crate::ledger::Tally;
 use crate::limits::Limits;
 use crate::verdict::Ack;
@@ -18,10 +18,9 @@ impl Rotation {
     /// Tenants of equal weight with so many jobs each, all within `pub_queue_total`. Neighbours in
     /// the rotation are not neighbours in memory.
     pub fn new(limits: &Limits, tenants: u32, jobs: u32) -> Self {
-        let (mut schedule, mut admission) = (Schedule::new(limits), Admission::new(limits));
+        let mut schedule = Schedule::new(limits);
         for _ in 0..tenants {
             let tenant = schedule.add_tenant(1);
-            admission.add_tenant();
             schedule.add_lane(tenant);
         }
         // A step that has no divisor in common with the number of tenants meets all of them.
@@ -30,7 +29,8 @@ impl Rotation {
         let mut topic = 0;
         for _ in 0..tenants * jobs {
             let mut job = Job::new(ConnId::from_bits(0), topic, 0, tally, Ack::None);
-            job.permit = Some(admission.take(topic, &mut 0, 0));
+            // Of no budget, so it holds nothing.
+            job.permit = Some(Permit::new(topic, 0));
             schedule.push(job);
             topic = (topic + step) % tenants;
         }

@@ -1,5 +1,7 @@
 use super::*;
 use crate::admission::Admission;
+use crate::id::ConnId;
+use crate::ledger::Tally;
 use alloc::vec::Vec;
 
 struct Bed {
