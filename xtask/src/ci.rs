@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use std::time::Duration;
 
 /// For one build or one run of tests, from an empty build folder on two cores.
-const LIMIT: Duration = Duration::from_secs(900);
+const LIMIT: Duration = Duration::from_secs(1_200);
 
 /// Which steps to run.
 #[derive(clap::Args)]
