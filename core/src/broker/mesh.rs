@@ -212,8 +212,6 @@ impl Broker {
         let body = Body::Forward(carried, Ticket { index, generation }, keep);
         self.post(self.topics[topic].owner, self.parcel(topic, body));
         self.note_idle(topic);
-        // It keeps its permit, but its slot is free.
-        self.serve_parked();
     }
 
     /// Keeps the lane of a topic that another shard owns within its credit.
