@@ -129,8 +129,10 @@ fn no_std(workspace: &Workspace) -> Result<()> {
     no_std::run(workspace, true)
 }
 
+/// With the same random cases on every machine: a change is judged by what it changes, and new
+/// cases are tried by [`deep`](crate::deep) and by everybody who runs `cargo test`.
 fn tests(workspace: &Workspace) -> Result<()> {
-    cargo(workspace, "test --workspace --locked").run()
+    cargo(workspace, "test --workspace --locked").same_cases().run()
 }
 
 fn docs(workspace: &Workspace) -> Result<()> {

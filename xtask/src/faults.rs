@@ -162,6 +162,7 @@ impl Trial<'_> {
             // Nobody debugs these builds, and a failure is enough: it need not be the smallest.
             .env("CARGO_PROFILE_DEV_DEBUG", "false")
             .env("PROPTEST_MAX_SHRINK_ITERS", "0")
+            .same_cases()
             .capture()
     }
 }

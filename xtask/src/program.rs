@@ -42,6 +42,11 @@ impl Program {
         self
     }
 
+    /// Its property tests try the same cases on every machine and in every run.
+    pub(crate) fn same_cases(self) -> Self {
+        self.env("PROPTEST_RNG_SEED", "1")
+    }
+
     /// Runs it with its output on ours. An error if it fails or passes its time limit.
     pub(crate) fn run(mut self) -> Result<()> {
         println!("$ {}", self.shown);

@@ -54,6 +54,8 @@ struct Cluster {
     keep: Keep,
     /// What is not kept: topics, and numbers in frames.
     unkept: BTreeSet<(usize, u64)>,
+    /// Topics of which a publish asked that less is kept than the limits say.
+    shortened: BTreeSet<usize>,
 }
 
 impl Cluster {
@@ -68,8 +70,8 @@ impl Cluster {
         });
         let shards = shards.collect();
         let (wires, order) = (BTreeMap::new(), BTreeMap::new());
-        let (keep, unkept) = (Keep::Default, BTreeSet::new());
-        Self { shards, wires, wire, published: 0, order, refused: 0, keep, unkept }
+        let (keep, unkept, shortened) = (Keep::Default, BTreeSet::new(), BTreeSet::new());
+        Self { shards, wires, wire, published: 0, order, refused: 0, keep, unkept, shortened }
     }
 
     fn topic(&mut self, shard: usize, topic: usize) -> TopicId {
@@ -132,6 +134,9 @@ impl Cluster {
             Message { frame: frame.into(), records: 1, ack: Ack::Wait, except, keep: self.keep };
         if self.keep == Keep::No {
             self.unkept.insert((topic, self.published));
+        }
+        if self.keep != Keep::Default {
+            self.shortened.insert(topic);
         }
         let verdict = broker.publish(*source, id, message);
         match verdict {
@@ -313,10 +318,10 @@ impl Cluster {
             let books = shard.broker.sub_books(peer.sub).unwrap();
             assert_eq!(books.delivered.records, seqs.len() as u64);
             assert_eq!((books.dropped.records, peer.told), (lost.len() as u64, lost.len() as u64));
-            if self.unkept.is_empty()
-                && peer.policy == Policy::Block
-                && shard.broker.limits().retention_records == KEPT
-            {
+            let all_kept = shard.broker.limits().retention_records == KEPT
+                && !self.shortened.contains(&peer.topic);
+            if all_kept && peer.policy == Policy::Block {
+                count("a topic that keeps all, under block");
                 assert!(peer.lost.is_empty(), "nothing is lost under block: {:?}", peer.lost);
             }
             assert_eq!(seen, due, "from its start on each record came or was told as lost");
@@ -691,7 +696,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What is kept: often all of it, so that nothing is lost under `block`.
+/// What is kept of a publish.
 fn keep() -> impl Strategy<Value = Keep> {
     prop_oneof![6 => Just(Keep::Default), 1 => Just(Keep::No), 1 => (1..4_u32).prop_map(newest)]
 }
@@ -704,7 +709,8 @@ fn start() -> impl Strategy<Value = Start> {
     ]
 }
 
-fn run(limits: &Limits, wire: usize, operations: &[Op]) {
+/// Where `whole`, every record is kept as long as the limits say.
+fn run(limits: &Limits, wire: usize, whole: bool, operations: &[Op]) {
     let mut cluster = Cluster::new(limits, wire);
     for op in operations {
         match *op {
@@ -718,7 +724,7 @@ fn run(limits: &Limits, wire: usize, operations: &[Op]) {
                 if paused {
                     count("a source is paused");
                 } else {
-                    cluster.keep = keep;
+                    cluster.keep = if whole { Keep::Default } else { keep };
                     let _ = cluster.publish(shard, topic, size.into(), None);
                 }
             }
@@ -750,8 +756,15 @@ fn run(limits: &Limits, wire: usize, operations: &[Op]) {
 #[test]
 fn books_close_across_shards() {
     let operations = proptest::collection::vec(op(), 1..250);
-    let setting = (operations, 1..40_u64, 1..20_usize, prop_oneof![1..6_u64, Just(KEPT)]);
+    let kept = prop_oneof![
+        2 => (1..6_u64, any::<bool>()),
+        3 => (Just(KEPT), Just(true)),
+        1 => (Just(KEPT), Just(false)),
+    ];
+    let depth = prop_oneof![1..4_u64, 1..40_u64];
+    let setting = (operations, depth, 1..20_usize, kept);
     model::run(model::cases(file!(), 300), &setting, REACHED, |(operations, depth, wire, kept)| {
+        let (kept, whole) = kept;
         let limits = Limits {
             mesh_depth: depth,
             retention_records: kept,
@@ -759,7 +772,7 @@ fn books_close_across_shards() {
             pub_conn_inflight_bytes: 256 << 10,
             ..lossless()
         };
-        run(&limits, wire, &operations);
+        run(&limits, wire, whole, &operations);
     });
 }
 
@@ -767,6 +780,7 @@ fn books_close_across_shards() {
 const REACHED: &[&str] = &[
     "a past with holes",
     "a source is paused",
+    "a topic that keeps all, under block",
     "dropped at a full queue",
     "joined by the owner's answer",
     "lost by retention",
