@@ -5,6 +5,7 @@ mod asking;
 mod ending;
 mod hello;
 mod hostile;
+mod jwt;
 mod overload;
 mod publishing;
 mod shards;
