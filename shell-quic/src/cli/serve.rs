@@ -82,7 +82,7 @@ fn lines(config: &Config, process: &Process, json: bool) -> Vec<String> {
             budget >> 20,
             windows >> 20
         ),
-        format!("Check    curl http://{admin}/health    Metrics  http://{admin}/metrics"),
+        format!("Look     http://{admin}/    Metrics  http://{admin}/metrics"),
         "Stop     Ctrl-C: what was admitted is delivered, and clients are told".to_owned(),
     ]
 }

@@ -246,22 +246,29 @@ async fn clocks_may_be_a_little_off() {
 async fn a_connection_ends_with_its_token() {
     let house = House::start("end", Duration::ZERO);
     // On a machine so slow that the token is worth nothing when it is shown, the next one is.
-    let (client, peer) = loop {
-        let token = house.ed.token("ed", &claims(&json!({ "exp": from_now(2) })));
-        let Ok(client) = house.client("shop", &token).await else { continue };
-        let mut peer = house.gate.dial(Dial::default()).await;
-        let tenant = "shop";
-        peer.say(&Frame::Hello { oldest: 1, newest: 1, features: 0, tenant, token: &token }).await;
-        if peer.control.next().await.is_some() {
-            break (client, peer);
+    let pair = async {
+        loop {
+            let token = house.ed.token("ed", &claims(&json!({ "exp": from_now(2) })));
+            let Ok(client) = house.client("shop", &token).await else { continue };
+            let mut peer = house.gate.dial(Dial::default()).await;
+            let tenant = "shop";
+            peer.say(&Frame::Hello { oldest: 1, newest: 1, features: 0, tenant, token: &token })
+                .await;
+            if peer.control.next().await.is_some() {
+                break (client, peer);
+            }
         }
     };
+    let (client, peer) = within(pair).await;
     let code = peer.closed().await;
     assert_eq!(Code::from_number(code), Some(Code::Expired));
     // The client tries again with the same token, is told, and gives up.
-    while client.publisher("orders.eu").await.map(|_| ()) != Err(TopicError::Closed) {
-        tokio::task::yield_now().await;
-    }
+    let closed = async {
+        while client.publisher("orders.eu").await.map(|_| ()) != Err(TopicError::Closed) {
+            tokio::task::yield_now().await;
+        }
+    };
+    within(closed).await;
     let shard = &house.process.shards()[0];
     until("both to be gone", || shard.look(|broker| broker.counts()) == (0, 0)).await;
     shard.look(sluicegate_core::Broker::check).unwrap();

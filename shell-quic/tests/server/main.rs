@@ -1,6 +1,7 @@
 //! The server as `wire/PROTOCOL.md` promises it, spoken to by peers that know only frames.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+mod admin;
 mod asking;
 mod ending;
 mod hello;
