@@ -141,7 +141,8 @@ test("what is drawn is what the books say, and who holds a topic is named", asyn
   assert.ok(columns.delivered.records > 0 && columns.dropped.records > 0);
   assert.ok(shard.inflight.bytes > 0 && shard.queue.jobs > 0, JSON.stringify(shard));
   assert.equal(pictures.memory.held.at(-1), shard.memory.held);
-  assert.equal(pictures.queue.queued.at(-1), shard.queue.jobs);
+  const { queued, slots } = pictures.queue;
+  assert.deepEqual([queued[0], queued.at(-1), slots[0]], [0, shard.queue.jobs, shard.queue.slots]);
   assert.equal(pictures.queue.parked.at(-1), shard.queue.parked);
   assert.equal(pictures.inflight["in flight"].at(-1), shard.inflight.bytes);
   assert.deepEqual(faults, []);
