@@ -16,7 +16,10 @@ use sluicegate_quic::identity::CERTIFICATE;
 use sluicegate_quic::process::Process;
 use sluicegate_quic::settings::Settings;
 use sluicegate_wire::quic::Frame;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 
 /// Who signs.
@@ -321,4 +324,90 @@ fn a_server_without_its_keys_does_not_start() {
     config.jwt.keys = vec!["/nowhere/key.pem".parse().unwrap()];
     let error = format!("{:#}", Process::start(config).unwrap_err());
     assert!(error.contains("`jwt_keys`: /nowhere/key.pem: cannot be read: "), "{error}");
+}
+
+/// The program itself, as its environment tells it; it is killed when it is not needed any more.
+struct Program {
+    child: Child,
+    log: mpsc::Receiver<String>,
+    hello: Value,
+}
+
+impl Program {
+    fn start(folder: &Path, key: &Path) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate-quic"));
+        command.args(["--json", "serve", "--port", "0", "--set", "admin_port=0"]);
+        command.env("SLUICEGATE_QUIC_STATE_DIR", folder);
+        command.env("SLUICEGATE_QUIC_JWT_KEYS", format!("one={}", key.display()));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let (told, log) = mpsc::sync_channel(64);
+        // It ends with the program.
+        std::thread::spawn(move || {
+            lines.map_while(Result::ok).filter(|line| !line.contains("socket buffers")).for_each(
+                |line| {
+                    let _ = told.send(line);
+                },
+            );
+        });
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { child, log, hello: serde_json::from_str(&line).unwrap() }
+    }
+
+    /// Tells it to read its files again, and answers what it logs then.
+    fn hang_up(&self) -> String {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+        self.log.recv_timeout(Duration::from_secs(30)).expect("it says what it has done")
+    }
+
+    async fn connect(&self, token: &str) -> Result<Client, ConnectError> {
+        let mut print = [0; 32];
+        for (at, byte) in print.iter_mut().enumerate() {
+            let digits = &self.hello["fingerprint"].as_str().unwrap()[2 * at..2 * at + 2];
+            *byte = u8::from_str_radix(digits, 16).unwrap();
+        }
+        let options =
+            Options { token: token.to_owned(), ..Options::new(Trust::Fingerprint(print)) };
+        let url = format!("quic://{}", self.hello["address"].as_str().unwrap());
+        within(Client::connect(&url, options)).await
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_hangup_reads_the_keys_again_and_says_so() {
+    let folder = std::env::temp_dir().join(format!("sluicegate-hangup-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let key = folder.join("one.pem");
+    let (old, new) = (Signer::new("EdDSA"), Signer::new("EdDSA"));
+    old.write(&key);
+    let program = Program::start(&folder, &key);
+    let claims = claims(&json!({ "tenant": "default", "aud": null }));
+    let [first, second] = [&old, &new].map(|signer| signer.token("one", &claims));
+    let client = program.connect(&first).await.unwrap();
+    assert!(program.connect(&second).await.is_err());
+    std::fs::write(&key, old.pair.serialize_pem()).unwrap();
+    let told = program.hang_up();
+    assert!(told.contains("has 0 public keys") && told.contains("stays in force"), "{told}");
+    assert!(!told.contains("PRIVATE KEY"), "a key by mistake is not shown: {told}");
+    program.connect(&first).await.unwrap().close().await;
+    new.write(&key);
+    assert!(program.hang_up().contains("were read again"));
+    program.connect(&second).await.unwrap().close().await;
+    assert!(program.connect(&first).await.is_err());
+    let publisher = client.publisher("orders.eu").await.unwrap();
+    within(publisher.publish_acked("still there")).await.unwrap();
+    assert_eq!(client.stats().reconnects, 0);
+    client.close().await;
+    drop(program);
+    std::fs::remove_dir_all(folder).unwrap();
 }
