@@ -19,8 +19,8 @@ const CONNECT_MS = 20_000;
 
 /**
  * A pusher-js client of the server on `port`. It tries nothing but that server. `authority` signs
- * for its channels, and `user` is who it is when it signs in: a value, or a function of its own. With
- * `tls` it comes by wss, and trusts what its process does.
+ * for its channels, and `user` is who it is when it signs in: a value, or a function of its own.
+ * With `tls` it comes by wss, and trusts what its process does.
  */
 export function subscriber(port, { key = APP.key, authority, user, tls = false } = {}) {
   return new PusherJs(key, {
