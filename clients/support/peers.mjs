@@ -1,6 +1,7 @@
 // The real peers: pusher-js as the subscriber, the `pusher` SDK as the publisher.
 
 import http from "node:http";
+import https from "node:https";
 import Pusher from "pusher";
 import PusherJs from "pusher-js";
 import { within } from "./wait.mjs";
@@ -19,18 +20,20 @@ const CONNECT_MS = 20_000;
 /**
  * A pusher-js client of the server on `port`. It tries nothing but that server. `authority` signs
  * for its channels, and `user` is who it is when it signs in: a value, or a function of its own.
+ * With `tls` it comes by wss, and trusts what its process does.
  */
-export function subscriber(port, { key = APP.key, authority, user } = {}) {
+export function subscriber(port, { key = APP.key, authority, user, tls = false } = {}) {
   return new PusherJs(key, {
     channelAuthorization: { customHandler: (wish, done) => authorize(wish, done, authority) },
     cluster: "none",
     enabledTransports: ["ws"],
-    forceTLS: false,
+    forceTLS: tls,
     httpHost: "127.0.0.1",
     httpPort: port,
     userAuthentication: { customHandler: (wish, done) => authenticate(wish, done, user) },
     wsHost: "127.0.0.1",
     wsPort: port,
+    wssPort: port,
   });
 }
 
@@ -116,9 +119,13 @@ export function watch(channel, take) {
   });
 }
 
-/** The server SDK, over at most `connections` connections that are kept. */
-export function publisher(port, { connections = 1, secret = APP.secret } = {}) {
-  const agent = new http.Agent({ keepAlive: true, maxSockets: connections });
+/**
+ * The server SDK, over at most `connections` connections that are kept. With the certificate `ca`
+ * of the server it comes by https.
+ */
+export function publisher(port, { connections = 1, secret = APP.secret, ca } = {}) {
+  const { Agent } = ca === undefined ? http : https;
+  const agent = new Agent({ ca, keepAlive: true, maxSockets: connections });
   const sdk = new Pusher({
     agent,
     appId: APP.id,
@@ -128,7 +135,7 @@ export function publisher(port, { connections = 1, secret = APP.secret } = {}) {
     port: String(port),
     secret,
     timeout: CONNECT_MS,
-    useTLS: false,
+    useTLS: ca !== undefined,
   });
   return {
     sdk,

@@ -53,6 +53,8 @@ export async function startServer({ port: wanted = 0, config } = {}) {
       if (response.status !== 200) throw new Error(`/metrics answered ${response.status}`);
       return parseBooks(await response.text());
     },
+    /** Asks it to read its configuration and its certificate again. */
+    reload: () => child.kill("SIGHUP"),
     /** Asks it to end, and insists. Answers its exit code, `null` when it had to be killed. */
     async stop() {
       process.removeListener("exit", kill);

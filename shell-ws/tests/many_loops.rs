@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use support::{Client, Frame, Server, event, masked, post, until};
 
@@ -313,4 +314,52 @@ fn the_last_event_of_a_cache_channel_waits_for_whoever_comes_on_any_loop() {
     for (client, _) in &mut late {
         assert_eq!(next(client).1, "three", "nothing twice");
     }
+}
+
+#[test]
+fn a_channel_is_rewound_without_a_hole_on_any_loop_while_it_is_published_to() {
+    const EVENTS: usize = 600;
+    const KEPT: usize = 5;
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rewind.toml");
+    let app = "[[app]]\nid = \"1001\"\nkey = \"app-key\"\nsecret = \"app-secret\"\n";
+    fs::write(&file, format!("{app}rewind = {KEPT}\n")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate-ws"));
+    command.args(["--port", "0", "--workers", &LOOPS.to_string(), "--config"]).arg(&file);
+    let server = Server::with(&mut command);
+    let mut clients = clients(&server, 3);
+    let published = AtomicUsize::new(0);
+    let subscribe = json!({
+        "event": "pusher:subscribe", "data": { "channel": "cache-a", "rewind": KEPT },
+    });
+    let starts: Vec<_> = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut api = server.connect();
+            for number in 1..=EVENTS {
+                let body = event("cache-a", &number.to_string());
+                assert_eq!(api.send(&post(&body)).response().status, 200);
+                published.store(number, Ordering::SeqCst);
+            }
+        });
+        let all = clients.len();
+        let join = |(at, (client, _)): (usize, &mut (Client, String))| {
+            // Spread over the first half, and none before there is something to rewind.
+            let before = KEPT + at * EVENTS / (2 * all);
+            until("its turn", || published.load(Ordering::SeqCst) >= before);
+            let before = published.load(Ordering::SeqCst);
+            let welcome = client.ask(&subscribe.to_string());
+            assert!(welcome.contains("subscription_succeeded"), "{welcome}");
+            // The next one may be there without its answer.
+            before..=published.load(Ordering::SeqCst) + 1
+        };
+        clients.iter_mut().enumerate().map(join).collect()
+    });
+    for ((client, _), there) in clients.iter_mut().zip(starts) {
+        let number = |client: &mut Client| next(client).1.parse::<usize>().expect("a number");
+        let first = number(client);
+        assert!(there.contains(&(first + KEPT - 1)), "{KEPT} from {first} on, of {there:?}");
+        for expected in first + 1..=EVENTS {
+            assert_eq!(number(client), expected, "from {first} on each once");
+        }
+    }
+    assert_eq!(server.column("dropped"), 0);
 }

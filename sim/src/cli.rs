@@ -20,7 +20,8 @@ pub(crate) const BAD_INPUT: u8 = 2;
 
 /// Prints to standard output. Who reads no further, as `head` does, is no failure.
 pub(crate) fn say(text: impl std::fmt::Display) {
-    drop(writeln!(std::io::stdout(), "{text}"));
+    // Whole, since not everything that can be shown bears a writer that fails.
+    drop(std::io::stdout().write_all(format!("{text}\n").as_bytes()));
 }
 
 /// Every story of every file, read and checked before any is run.

@@ -1,7 +1,7 @@
 //! The program as people and CI call it: output and exit codes.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn sim(arguments: &[&str]) -> Output {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -261,4 +261,24 @@ fn explain_and_schema_answer_in_text_and_in_json() {
     };
     assert_eq!(read(&["schema"]), read(&["schema", "--json"]));
     assert_eq!(read(&["schema"])["properties"]["duration"]["type"][1], "string");
+}
+
+#[test]
+fn who_reads_no_further_ends_a_command_without_noise() {
+    for line in [
+        "run scenarios/slow-subscriber.toml",
+        "schema",
+        "swarm --seed 5 --runs 1",
+        "swarm --runs 1 --json",
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate-sim"));
+        command.args(line.split(' ')).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        let read = command.output().unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let unread = child.wait_with_output().unwrap();
+        let errors = String::from_utf8(unread.stderr).unwrap();
+        assert_eq!(unread.status.code(), read.status.code(), "{line}: {errors}");
+        assert!(!errors.contains("panicked"), "{line}: {errors}");
+    }
 }

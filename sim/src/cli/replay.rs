@@ -1,7 +1,7 @@
 //! `replay`: a tape as it was, or under other limits.
 
-use super::BAD_INPUT;
 use super::tapes::{self, code, verdict};
+use super::{BAD_INPUT, say};
 use serde_json::json;
 use sluicegate_core::{Tally, Tape};
 use sluicegate_sim::amount::{Nanos, Unit};
@@ -55,7 +55,7 @@ fn replayed(options: &Options) -> Result<u8, String> {
         conviction.command = format!("sluicegate-sim replay {name}");
     }
     if options.json {
-        println!("{}", document(&replayed));
+        say(document(&replayed));
     } else {
         print(&replayed);
     }
@@ -69,28 +69,30 @@ fn print(replayed: &Replayed) {
     let Replayed { shards, inputs, ended, marks, differs, is_cut, conviction, sums } = replayed;
     let ended = Nanos::show(*ended);
     let count = if shards.len() == 1 { "shard" } else { "shards" };
-    println!("{inputs} inputs of {} {count}, to {ended}, healed at the end", shards.len());
+    say(format_args!("{inputs} inputs of {} {count}, to {ended}, healed at the end", shards.len()));
     if *is_cut {
-        println!("the tape was cut off: its recorder was stopped in the middle of an input");
+        say(format_args!(
+            "the tape was cut off: its recorder was stopped in the middle of an input"
+        ));
     }
     match (marks, differs) {
-        (0, _) => println!("nothing on the tape tells how it was decided"),
+        (0, _) => say(format_args!("nothing on the tape tells how it was decided")),
         (marks, None) => {
-            println!(
+            say(format_args!(
                 "every decision is the recorded one: {marks} of {marks} fingerprints are equal"
-            );
+            ));
         }
         (_, Some(input)) => {
-            println!("DECIDED OTHERWISE than recorded, at input {input} or before it");
+            say(format_args!("DECIDED OTHERWISE than recorded, at input {input} or before it"));
         }
     }
     for (name, Tally { records, bytes }) in sums.lines.iter().filter(|line| !line.1.is_zero()) {
-        println!("  {name:<30} {records:>12} records {bytes:>16} B");
+        say(format_args!("  {name:<30} {records:>12} records {bytes:>16} B"));
     }
-    println!("  {:<30} {:>12} B", "held at most", sums.held_peak);
+    say(format_args!("  {:<30} {:>12} B", "held at most", sums.held_peak));
     match conviction {
-        Some(conviction) => println!("{conviction}"),
-        None => println!("every judge is content"),
+        Some(conviction) => say(conviction),
+        None => say(format_args!("every judge is content")),
     }
 }
 
@@ -149,13 +151,17 @@ fn estimate(options: &Options, tape: &Tape<'_>) -> Result<u8, String> {
             "before": books(&before),
             "after": books(&after),
         });
-        println!("{document}");
+        say(document);
         return Ok(0);
     }
-    println!("AN ESTIMATE: what came from outside is as it was; peers would have done otherwise");
-    println!("before: the same estimate under the limits of the tape; recorded: what really was");
-    println!("after: {}", options.set.join(", "));
-    print!("{}", table(&recorded, &before, &after));
+    say(format_args!(
+        "AN ESTIMATE: what came from outside is as it was; peers would have done otherwise"
+    ));
+    say(format_args!(
+        "before: the same estimate under the limits of the tape; recorded: what really was"
+    ));
+    say(format_args!("after: {}", options.set.join(", ")));
+    say(table(&recorded, &before, &after).trim_end());
     Ok(0)
 }
 

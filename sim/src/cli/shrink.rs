@@ -1,7 +1,7 @@
 //! `shrink`: the smallest tape that the same judge convicts.
 
-use super::BAD_INPUT;
 use super::tapes::{self, Watch, code, verdict};
+use super::{BAD_INPUT, say};
 use serde_json::json;
 use sluicegate_core::{Limits, limits};
 use sluicegate_sim::script::Script;
@@ -68,16 +68,16 @@ fn shrunk(options: &Options) -> Result<u8, String> {
             "operations": script.lines(),
             "conviction": verdict(Some(&conviction)),
         });
-        println!("{document}");
+        say(document);
     } else {
-        println!("{} of {all} inputs are left, after {plays} plays:", script.ops.len());
+        say(format_args!("{} of {all} inputs are left, after {plays} plays:", script.ops.len()));
         for (name, value) in limits {
-            println!("  limit {name} = {value}");
+            say(format_args!("  limit {name} = {value}"));
         }
         for line in script.lines() {
-            println!("  {line}");
+            say(format_args!("  {line}"));
         }
-        println!("{conviction}");
+        say(&conviction);
     }
     Ok(code(&conviction))
 }

@@ -1,7 +1,7 @@
 //! `swarm`: random worlds until time is up or a judge convicts.
 
-use super::BAD_INPUT;
 use super::tapes::{self, Watch, bar, code, verdict};
+use super::{BAD_INPUT, say};
 use serde_json::json;
 use sluicegate_sim::scenario;
 use sluicegate_sim::swarm::{self, Bounds, Campaign, Case, Convicted, MARKS};
@@ -96,9 +96,9 @@ fn report(options: &Options, campaign: &Campaign, elapsed: Duration) -> u8 {
     let written = campaign.convicted.as_ref().map(|convicted| keep(options, convicted));
     let command = written.as_ref().and_then(|written| written.clone().ok()).unwrap_or_default();
     if options.json {
-        println!("{}", document(campaign, &missed, &command, elapsed));
+        say(document(campaign, &missed, &command, elapsed));
     } else if options.hash {
-        println!("{:016x} of {} worlds", campaign.hash, campaign.worlds);
+        say(format_args!("{:016x} of {} worlds", campaign.hash, campaign.worlds));
     } else {
         print(campaign, &missed, &command, elapsed);
     }
@@ -137,24 +137,24 @@ fn keep(options: &Options, convicted: &Convicted) -> Result<String, String> {
 fn print(campaign: &Campaign, missed: &[&str], command: &str, elapsed: Duration) {
     let Campaign { worlds, stories, sharded, inputs, reached, .. } = campaign;
     let seconds = elapsed.as_secs_f64();
-    println!(
+    say(format_args!(
         "{worlds} worlds, {sharded} of them with several shards, {stories} of them stories; \
          {inputs} inputs"
-    );
+    ));
     for (what, times) in &reached.0 {
         let mark = if MARKS.contains(&what.as_str()) { ' ' } else { '+' };
-        println!("{times:>12} {mark} {what}");
+        say(format_args!("{times:>12} {mark} {what}"));
     }
     eprintln!("{seconds:.1} s");
     match &campaign.convicted {
-        None if missed.is_empty() => println!("every judge is content"),
-        None => println!("never come by: {}", missed.join(", ")),
+        None if missed.is_empty() => say(format_args!("every judge is content")),
+        None => say(format_args!("never come by: {}", missed.join(", "))),
         Some(Convicted { seed, conviction, .. }) => {
             let mut conviction = conviction.clone();
             command.clone_into(&mut conviction.command);
-            println!("the world of seed {seed}: {conviction}");
+            say(format_args!("the world of seed {seed}: {conviction}"));
             if command.contains(" replay ") {
-                println!("shrink: {}", command.replacen(" replay ", " shrink ", 1));
+                say(format_args!("shrink: {}", command.replacen(" replay ", " shrink ", 1)));
             }
         }
     }
