@@ -128,32 +128,13 @@ function fitting(lines, show) {
   return { lines: held, note: ` The ${bound.label}, ${show(bound.values.at(-1))}, is above it.` };
 }
 
-// Steps between the marks of an axis: whole numbers, and powers of two for bytes.
-const WHOLE = Array.from({ length: 40 }, (_, at) => [1, 2, 5][at % 3] * 10 ** Math.floor(at / 3));
-const BINARY = Array.from({ length: 44 }, (_, at) => 2 ** at);
-
-function steps(show) {
-  if (show === SHOW.bytes) return { incrs: BINARY };
-  return show === SHOW.records ? { incrs: WHOLE } : {};
-}
-
 function clock(seconds) {
   return new Date(seconds * 1000).toLocaleTimeString("en-GB");
 }
 
 function axes({ show, unit }) {
-  const common = {
-    stroke: colour("soft"),
-    grid: { stroke: colour("grid"), width: 1 },
-    ticks: { stroke: colour("grid"), width: 1 },
-    font: "12px system-ui, sans-serif",
-    labelFont: "12px system-ui, sans-serif",
-  };
-  return [
-    { ...common, size: 30, space: 80, values: (_, splits) => splits.map(clock) },
-    { ...common, ...steps(show), label: unit, labelSize: 18, size: 66,
-      values: (_, splits) => splits.map((value) => show(value)) },
-  ];
+  const time = { size: 30, space: 80, values: (_, splits) => splits.map(clock) };
+  return [{ ...axisLook(), ...time }, valueAxis(show, unit)];
 }
 
 // Shades the time in which memory was short.

@@ -1,4 +1,4 @@
-// Numbers as people read them, and elements made of text.
+// Numbers as people read them, in texts and at axes, and elements made of text.
 
 const NANO = 1e9;
 
@@ -67,4 +67,29 @@ function withWidth(element, render) {
   });
   observer.observe(element);
   return observer;
+}
+
+// Steps between the marks of an axis: whole numbers, and powers of two for bytes.
+const WHOLE = Array.from({ length: 40 }, (_, at) => [1, 2, 5][at % 3] * 10 ** Math.floor(at / 3));
+const BINARY = Array.from({ length: 44 }, (_, at) => 2 ** at);
+
+function steps(show) {
+  if (show === SHOW.bytes) return { incrs: BINARY };
+  return show === SHOW.records ? { incrs: WHOLE } : {};
+}
+
+function axisLook() {
+  return {
+    stroke: colour("soft"),
+    grid: { stroke: colour("grid"), width: 1 },
+    ticks: { stroke: colour("grid"), width: 1 },
+    font: "12px system-ui, sans-serif",
+    labelFont: "12px system-ui, sans-serif",
+  };
+}
+
+// The axis of what is drawn over time.
+function valueAxis(show, label) {
+  return { ...axisLook(), ...steps(show), label, labelSize: 18, size: 66,
+    values: (_, splits) => splits.map((value) => (value === null ? "" : show(value))) };
 }

@@ -94,29 +94,10 @@ function markColour(at) {
   return [3, 4, 6, 7][at % 4];
 }
 
-// Steps between the marks of an axis: whole numbers, and powers of two for bytes.
-const WHOLE = Array.from({ length: 40 }, (_, at) => [1, 2, 5][at % 3] * 10 ** Math.floor(at / 3));
-const BINARY = Array.from({ length: 44 }, (_, at) => 2 ** at);
-
-function steps(show) {
-  if (show === SHOW.bytes) return { incrs: BINARY };
-  return show === SHOW.records ? { incrs: WHOLE } : {};
-}
-
 function axes(show, label) {
-  const common = {
-    stroke: colour("soft"),
-    grid: { stroke: colour("grid"), width: 1 },
-    ticks: { stroke: colour("grid"), width: 1 },
-    font: "12px system-ui, sans-serif",
-    labelFont: "12px system-ui, sans-serif",
-  };
-  return [
-    { ...common, label: "virtual time, s", labelSize: 18, size: 30,
-      values: (_, splits) => splits.map((value) => trim(value, 6)) },
-    { ...common, ...steps(show), label, labelSize: 18, size: 66,
-      values: (_, splits) => splits.map((value) => (value === null ? "" : show(value))) },
-  ];
+  const time = { label: "virtual time, s", labelSize: 18, size: 30,
+    values: (_, splits) => splits.map((value) => trim(value, 6)) };
+  return [{ ...axisLook(), ...time }, valueAxis(show, label)];
 }
 
 // Rate or level pictures: what uPlot needs, without the width.

@@ -8,10 +8,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, before, test } from "node:test";
-import { chromium } from "playwright-core";
+import { launch, watched } from "../support/browser.mjs";
 
 const QUIC = process.env.SLUICEGATE_QUIC;
-const BROWSER = process.env.SLUICEGATE_BROWSER;
 const HOSTILE = "</td><img src=x onerror='window.broken=1'><script>window.broken=2</script>";
 const DEADLINE = { timeout: 30_000 };
 
@@ -20,11 +19,8 @@ let folder;
 const programs = [];
 
 before(async () => {
-  assert.ok(QUIC && BROWSER, "run it with `cargo xtask report`");
+  browser = await launch(QUIC);
   folder = mkdtempSync(join(tmpdir(), "sluicegate-live-"));
-  const args = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update"];
-  browser = await chromium.launch({ executablePath: BROWSER, args });
 });
 
 after(async () => {
@@ -67,21 +63,13 @@ function feed(topic, reach) {
   return () => clearInterval(feeding);
 }
 
-// A page of which everything is noted that a good one does not do.
+// The live page, which asks for the books.
 async function open(url, options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
-  const page = await context.newPage();
-  const faults = [];
-  page.on("console", (message) => faults.push(`console: ${message.text()}`));
-  page.on("pageerror", (error) => faults.push(`error: ${error.message}`));
-  page.on("request", (request) => {
-    const asked = request.url();
-    if (![url, `${url}ledger`, "data:,"].includes(asked)) faults.push(`request: ${asked}`);
-  });
-  await page.goto(url);
-  await page.waitForFunction(() => window.sluicegate.plots.every(({ plot }) => plot?.status === 1),
-    null, DEADLINE);
-  return { page, faults, close: () => context.close() };
+  const isDue = (asked) => [url, `${url}ledger`].includes(asked);
+  const opened = await watched(browser, url, options, isDue);
+  const drawn = () => window.sluicegate.plots.every(({ plot }) => plot?.status === 1);
+  await opened.page.waitForFunction(drawn, null, DEADLINE);
+  return opened;
 }
 
 // In the page: what each picture was given to draw, and what the books said at that moment.

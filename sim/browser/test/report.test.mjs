@@ -7,10 +7,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { pathToFileURL } from "node:url";
-import { chromium } from "playwright-core";
+import { launch, watched } from "../support/browser.mjs";
 
 const SIM = process.env.SLUICEGATE_SIM;
-const BROWSER = process.env.SLUICEGATE_BROWSER;
 const ROOT = join(import.meta.dirname, "../../..");
 const HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window.broken=2'>";
 
@@ -18,11 +17,8 @@ let browser;
 let folder;
 
 before(async () => {
-  assert.ok(SIM && BROWSER, "run it with `cargo xtask report`");
+  browser = await launch(SIM);
   folder = mkdtempSync(join(tmpdir(), "sluicegate-report-"));
-  const args = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update"];
-  browser = await chromium.launch({ executablePath: BROWSER, args });
 });
 
 after(async () => {
@@ -38,23 +34,12 @@ function run(name, ...paths) {
   return { runs: lines.map((line) => JSON.parse(line)), url: pathToFileURL(file).href };
 }
 
-// A page of which everything is noted that a good one does not do.
+// A report, which asks for nothing.
 async function open(url, options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
-  const page = await context.newPage();
-  const faults = [];
-  page.on("console", (message) => faults.push(`console: ${message.text()}`));
-  page.on("pageerror", (error) => faults.push(`error: ${error.message}`));
-  page.on("dialog", (dialog) => faults.push(`dialog: ${dialog.message()}`));
-  page.on("request", (request) => {
-    const asked = request.url();
-    if (asked.split("#")[0] !== url.split("#")[0] && asked !== "data:,") {
-      faults.push(`request: ${asked}`);
-    }
-  });
-  await page.goto(url);
-  await page.waitForFunction(drawnAll);
-  return { page, faults, close: () => context.close() };
+  const isDue = (asked) => asked.split("#")[0] === url.split("#")[0];
+  const opened = await watched(browser, url, options, isDue);
+  await opened.page.waitForFunction(drawnAll);
+  return opened;
 }
 
 // In the page: whether every picture that has a place is drawn.

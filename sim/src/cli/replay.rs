@@ -71,12 +71,10 @@ fn print(replayed: &Replayed) {
     let count = if shards.len() == 1 { "shard" } else { "shards" };
     say(format_args!("{inputs} inputs of {} {count}, to {ended}, healed at the end", shards.len()));
     if *is_cut {
-        say(format_args!(
-            "the tape was cut off: its recorder was stopped in the middle of an input"
-        ));
+        say("the tape was cut off: its recorder was stopped in the middle of an input");
     }
     match (marks, differs) {
-        (0, _) => say(format_args!("nothing on the tape tells how it was decided")),
+        (0, _) => say("nothing on the tape tells how it was decided"),
         (marks, None) => {
             say(format_args!(
                 "every decision is the recorded one: {marks} of {marks} fingerprints are equal"
@@ -92,7 +90,7 @@ fn print(replayed: &Replayed) {
     say(format_args!("  {:<30} {:>12} B", "held at most", sums.held_peak));
     match conviction {
         Some(conviction) => say(conviction),
-        None => say(format_args!("every judge is content")),
+        None => say("every judge is content"),
     }
 }
 
@@ -154,12 +152,8 @@ fn estimate(options: &Options, tape: &Tape<'_>) -> Result<u8, String> {
         say(document);
         return Ok(0);
     }
-    say(format_args!(
-        "AN ESTIMATE: what came from outside is as it was; peers would have done otherwise"
-    ));
-    say(format_args!(
-        "before: the same estimate under the limits of the tape; recorded: what really was"
-    ));
+    say("AN ESTIMATE: what came from outside is as it was; peers would have done otherwise");
+    say("before: the same estimate under the limits of the tape; recorded: what really was");
     say(format_args!("after: {}", options.set.join(", ")));
     say(table(&recorded, &before, &after).trim_end());
     Ok(0)

@@ -147,7 +147,7 @@ fn print(campaign: &Campaign, missed: &[&str], command: &str, elapsed: Duration)
     }
     eprintln!("{seconds:.1} s");
     match &campaign.convicted {
-        None if missed.is_empty() => say(format_args!("every judge is content")),
+        None if missed.is_empty() => say("every judge is content"),
         None => say(format_args!("never come by: {}", missed.join(", "))),
         Some(Convicted { seed, conviction, .. }) => {
             let mut conviction = conviction.clone();

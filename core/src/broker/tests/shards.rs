@@ -764,10 +764,10 @@ fn books_close_across_shards() {
     let depth = prop_oneof![1..4_u64, 1..40_u64];
     let setting = (operations, depth, 1..20_usize, kept);
     model::run(model::cases(file!(), 300), &setting, REACHED, |(operations, depth, wire, kept)| {
-        let (kept, whole) = kept;
+        let (retention_records, whole) = kept;
         let limits = Limits {
             mesh_depth: depth,
-            retention_records: kept,
+            retention_records,
             max_frame_bytes: 64 << 10,
             pub_conn_inflight_bytes: 256 << 10,
             ..lossless()
