@@ -169,6 +169,7 @@ impl Drop for Subscription {
     fn drop(&mut self) {
         let shared = self.handle.shared();
         shared.lock().drop_sub(self.id);
+        shared.parted.notify_waiters();
         shared.asked.notify_one();
     }
 }
@@ -215,9 +216,8 @@ pub(crate) async fn read(shared: Arc<Shared>, connection: Connection, stream: Re
         };
         let frame = match frame {
             Ok(frame) => Bytes::from(frame),
-            Err(Stop::Lost) => return,
-            Err(Stop::Ended(why)) => {
-                shared.lock().end_sub(life, why);
+            Err(stop) => {
+                over(&shared, life, stop);
                 return reader.stop();
             }
         };
@@ -225,6 +225,17 @@ pub(crate) async fn read(shared: Arc<Shared>, connection: Connection, stream: Re
             return reader.stop();
         }
     }
+}
+
+/// A subscription's stream is over. A server that stops ends the stream and not the subscription:
+/// the next one goes on.
+fn over(shared: &Shared, life: Life, stop: Stop) {
+    match stop {
+        Stop::Ended(TopicError::Ended(why)) if why.is_shutdown() => shared.lock().part_sub(life),
+        Stop::Ended(why) => shared.lock().end_sub(life, why),
+        Stop::Lost => shared.lock().part_sub(life),
+    }
+    shared.parted.notify_waiters();
 }
 
 /// The server does not keep to the protocol.
@@ -268,12 +279,12 @@ async fn arrive(shared: &Shared, (life, wake): (Life, &Notify), frame: &Bytes) -
             true
         }
         Ok(Some(Frame::Ended { why })) => {
-            shared.lock().end_sub(life, TopicError::Ended(why.into()));
+            over(shared, life, Stop::Ended(TopicError::Ended(why.into())));
             false
         }
         Ok(None) => true,
         Ok(Some(_)) | Err(_) => {
-            shared.lock().end_sub(life, BROKEN);
+            over(shared, life, Stop::Ended(BROKEN));
             false
         }
     }

@@ -143,6 +143,35 @@ async fn a_subscription_goes_on_with_the_record_after_its_last_one() {
     assert_eq!(client.stats().reconnects, 1);
 }
 
+/// The application reads late: what a stopping server has sent is not thrown away with its
+/// connection, since the next one may not have it.
+#[tokio::test]
+async fn a_server_that_goes_away_is_heard_out_and_the_next_one_goes_on() {
+    let server = Server::start();
+    let (client, mut peer) = server.pair(queue_of(&server, 1)).await;
+    let (mut sub, mut stream) = subscribe(&client, &mut peer, queue(Queue::Block)).await;
+    peer.tell(&Frame::GoAway { grace_ms: 600_000 }).await;
+    for sequence in 1..=5 {
+        stream.write_all(&events(sequence, &["x"])).await.unwrap();
+    }
+    let why = no(Place::Egress.code(), Reason::Shutdown.code(), Retry::Never);
+    stream.write_all(&Frame::Ended { why }.bytes()).await.unwrap();
+    stream.finish().unwrap();
+    assert_eq!(soon(stream.stopped()).await, Ok(None), "all of it is acknowledged");
+    peer.connection.close(0_u32.into(), b"shutdown");
+    until(|| sub.books().expected.records == 1).await;
+    for sequence in 1..=5 {
+        assert_eq!(soon(sub.next()).await, record(sequence, "x"));
+    }
+    let mut peer = server.greet().await;
+    peer.bind(SUBSCRIBE, 8).await;
+    let (request, start) = peer.asked_subscribe().await;
+    assert_eq!(start, Start::At { epoch: 7, sequence: 6 });
+    let mut stream = peer.subscribed(request, 6).await;
+    stream.write_all(&events(6, &["y"])).await.unwrap();
+    assert_eq!(soon(sub.next()).await, record(6, "y"));
+}
+
 /// What was dropped here does not come again: it was told.
 #[tokio::test]
 async fn each_policy_of_the_inbox_at_its_limit() {
