@@ -2,7 +2,6 @@
 
 use crate::error::{PublishError, Refusal, TopicError};
 use crate::options::SubscribeOptions;
-use crate::subscription::Arrived;
 use crate::topic::{Bound, Right, Topic};
 use bytes::Bytes;
 use sluicegate_core::client::inbox::Inbox;
@@ -128,7 +127,7 @@ enum Ask {
 pub(crate) struct Sub {
     topic: usize,
     options: SubscribeOptions,
-    pub(crate) inbox: Inbox<Arrived>,
+    pub(crate) inbox: Inbox<Bytes>,
     pub(crate) waker: Option<Waker>,
     /// The topic's epoch, and the number of the record that comes next.
     pub(crate) position: Option<(u64, u64)>,
