@@ -82,7 +82,7 @@ impl Publisher {
     ) -> Result<u64, PublishError> {
         let (tell, told) = oneshot::channel();
         self.enqueue(records, Some(Reply { waits, tell })).await?;
-        told.await.unwrap_or(Err(PublishError::Closed))
+        told.await.unwrap_or_else(|_| Err(self.handle.shared().lock().publish_end()))
     }
 
     /// Publishes a record if there is room at this moment.
@@ -95,7 +95,7 @@ impl Publisher {
         let shared = self.handle.shared();
         let mut state = shared.lock();
         if state.is_closing {
-            return Err(PublishError::Closed);
+            return Err(state.publish_end());
         }
         let permit = match state.window.ask(cost) {
             Answer::Granted(permit) => permit,
@@ -131,7 +131,7 @@ impl Publisher {
         if let Some(mut waiting) = place {
             let told = (&mut waiting.told).await;
             waiting.is_over = true;
-            told.map_err(|_| PublishError::Closed)?;
+            told.map_err(|_| shared.lock().publish_end())?;
             shared.queued.notify_one();
         }
         Ok(())
@@ -154,7 +154,7 @@ async fn permit(shared: &Arc<Shared>, cost: u64) -> Result<Permit, PublishError>
         let mut state = shared.lock();
         match state.window.ask(cost) {
             Answer::Granted(permit) => return Ok(permit),
-            Answer::Refused(_) if state.is_closing => return Err(PublishError::Closed),
+            Answer::Refused(_) if state.is_closing => return Err(state.publish_end()),
             Answer::Refused(why) => return Err(PublishError::Refused(why.into())),
             Answer::Waits(ticket) => {
                 let (tell, told) = oneshot::channel();
@@ -166,7 +166,7 @@ async fn permit(shared: &Arc<Shared>, cost: u64) -> Result<Permit, PublishError>
     let mut waiting = InWindow { shared, ticket, told };
     match (&mut waiting.told).await {
         Ok(Ok(permit)) => Ok(permit),
-        Ok(Err(_)) | Err(_) => Err(PublishError::Closed),
+        Ok(Err(_)) | Err(_) => Err(shared.lock().publish_end()),
     }
 }
 
@@ -199,7 +199,7 @@ fn place(shared: &Shared, item: Item) -> Result<Option<InQueue<'_>>, PublishErro
             let closing = state.is_closing;
             state.window.give_back(item.permit);
             state.pump();
-            Err(if closing { PublishError::Closed } else { PublishError::Refused(why.into()) })
+            Err(if closing { state.publish_end() } else { PublishError::Refused(why.into()) })
         }
         Place::Waits(ticket) => {
             let (tell, told) = oneshot::channel();

@@ -1,6 +1,6 @@
 //! What the tasks and handles of one client share: checkpoints 1, 2 and 7, and who waits for what.
 
-use crate::error::{PublishError, Refusal, TopicError};
+use crate::error::{Disconnected, PublishError, Refusal, TopicError};
 use crate::options::SubscribeOptions;
 use crate::topic::{Bound, Right, Topic};
 use bytes::Bytes;
@@ -185,6 +185,8 @@ pub(crate) struct State {
     pub(crate) max_frame: u64,
     pub(crate) is_closing: bool,
     is_closed: bool,
+    /// Why there will be no connection, though the application has not closed the client.
+    pub(crate) given_up: Option<Disconnected>,
     /// Sent without asking and maybe not arrived: bytes and records.
     transit: VecDeque<(u64, u64)>,
     transit_bytes: u64,
@@ -211,6 +213,7 @@ impl State {
             max_frame: limits.max_frame_bytes,
             is_closing: false,
             is_closed: false,
+            given_up: None,
             transit: VecDeque::new(),
             transit_bytes: 0,
             stats: Stats::default(),
@@ -232,7 +235,7 @@ impl State {
         right: Right,
     ) -> Result<(usize, Option<Bound>), TopicError> {
         if self.is_closing {
-            return Err(TopicError::Closed);
+            return Err(self.topic_end());
         }
         let same = |topic: &Topic| &*topic.name == name;
         let at = self.topics.iter().position(same).unwrap_or(self.topics.len());
@@ -529,15 +532,26 @@ impl State {
         self.transit_bytes = 0;
     }
 
+    /// What a publish gets after the end.
+    pub(crate) fn publish_end(&self) -> PublishError {
+        self.given_up.map_or(PublishError::Closed, PublishError::Disconnected)
+    }
+
+    /// What a topic or a subscription gets after the end.
+    pub(crate) fn topic_end(&self) -> TopicError {
+        self.given_up.map_or(TopicError::Closed, TopicError::Disconnected)
+    }
+
     /// Nothing more is published: who waits in the window or before the queue is refused.
     pub(crate) fn close(&mut self) {
         self.is_closing = true;
         self.window.close();
         self.pump();
         self.queue.close();
+        let why = self.publish_end();
         while let Some((ticket, item, _)) = self.queue.poll() {
             self.queue_waits.remove(&ticket);
-            self.give_up(item, PublishError::Closed);
+            self.give_up(item, why);
         }
     }
 
@@ -545,15 +559,17 @@ impl State {
     pub(crate) fn end(&mut self) {
         self.close();
         self.is_closed = true;
+        let why = self.publish_end();
         if let Some(item) = self.carried.take() {
-            self.give_up(item, PublishError::Closed);
+            self.give_up(item, why);
         }
         while let Some(popped) = self.queue.pop() {
-            self.give_up(popped.item, PublishError::Closed);
+            self.give_up(popped.item, why);
         }
         self.topics.iter_mut().for_each(Topic::end);
+        let why = self.topic_end();
         for sub in self.subs.values_mut() {
-            sub.end(TopicError::Closed);
+            sub.end(why);
             sub.reader.notify_waiters();
         }
     }

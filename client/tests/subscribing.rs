@@ -5,8 +5,8 @@ mod support;
 
 use quinn::SendStream;
 use sluicegate_client::{
-    Client, Event, Gap, Limits, Options, Place, Queue, Reason, Start, SubscribeOptions,
-    Subscription, TopicError,
+    Client, Code, Disconnected, Event, Gap, Limits, Options, Place, Queue, Reason, Refusal, Start,
+    SubscribeOptions, Subscription, TopicError,
 };
 use sluicegate_wire::quic::{self, Frame, Retry};
 use std::pin::pin;
@@ -187,6 +187,76 @@ async fn a_full_inbox_still_tells_that_the_topic_began_anew() {
             }
         }
         assert_eq!(seen.join(" "), got, "{policy:?}");
+    }
+}
+
+/// Who reads learns why there will be nothing more to read, and so does who asks later.
+#[tokio::test]
+async fn a_token_that_is_no_longer_taken_reaches_everybody_who_waits() {
+    let server = Server::start();
+    let (client, mut peer) = server.pair(server.options()).await;
+    let (mut sub, mut stream) = subscribe(&client, &mut peer, SubscribeOptions::default()).await;
+    stream.write_all(&events(1, &["a"])).await.unwrap();
+    assert_eq!(soon(sub.next()).await, record(1, "a"));
+    let publishing = tokio::spawn({
+        let client = client.clone();
+        async move { client.publisher("orders").await.map(drop) }
+    });
+    peer.asked_bind((true, false)).await;
+    peer.connection.close(0_u32.into(), b"");
+    let peer = server.meet().await;
+    let code = u32::from(Code::Unauthenticated.number());
+    peer.connection.close(code.into(), b"the token is not known");
+    let (place, reason) = (Some(Place::Table), Some(Reason::NotAllowed));
+    let why = Refusal { place, reason, retry: Retry::Never };
+    let end = TopicError::Disconnected(Disconnected { code: Some(Code::Unauthenticated), why });
+    assert_eq!(soon(sub.next()).await, Some(Err(end)));
+    assert_eq!(soon(sub.next()).await, None);
+    assert_eq!(soon(publishing).await.unwrap(), Err(end));
+    assert_eq!(client.publisher("other").await.map(drop), Err(end));
+    assert_eq!(
+        end.to_string(),
+        "the connection was given up, token and tenant do not go together: not_allowed at table, \
+         the same will be refused again"
+    );
+}
+
+#[tokio::test]
+async fn attempts_in_vain_are_told_with_the_advice_to_try_later() {
+    let server = Server::start();
+    let mut options = server.options();
+    options.reconnect.attempts = Some(2);
+    let (client, mut peer) = server.pair(options).await;
+    let (mut sub, _stream) = subscribe(&client, &mut peer, SubscribeOptions::default()).await;
+    peer.connection.close(0_u32.into(), b"");
+    for _ in 0..2 {
+        let code = u32::from(Code::Busy.number());
+        server.meet().await.connection.close(code.into(), b"no room");
+    }
+    let (place, reason) = (Some(Place::Table), Some(Reason::Limit));
+    let why = Refusal { place, reason, retry: Retry::After(1) };
+    let end = TopicError::Disconnected(Disconnected { code: Some(Code::Busy), why });
+    assert_eq!(soon(sub.next()).await, Some(Err(end)));
+}
+
+/// A right that was there on one connection and is not on the next.
+#[tokio::test]
+async fn a_right_that_is_taken_away_ends_the_subscription_with_its_reason() {
+    for at_the_bind in [true, false] {
+        let server = Server::start();
+        let (client, mut peer) = server.pair(server.options()).await;
+        let (mut sub, _stream) = subscribe(&client, &mut peer, SubscribeOptions::default()).await;
+        peer.connection.close(0_u32.into(), b"");
+        let mut peer = server.greet().await;
+        let request = if at_the_bind {
+            peer.asked_bind(SUBSCRIBE).await
+        } else {
+            peer.bind(SUBSCRIBE, 8).await;
+            peer.asked_subscribe().await.0
+        };
+        let why = no(Place::Table.code(), Reason::NotAllowed.code(), Retry::Never);
+        peer.tell(&Frame::Refused { request, why }).await;
+        assert_eq!(soon(sub.next()).await, Some(Err(TopicError::Refused(why.into()))));
     }
 }
 
