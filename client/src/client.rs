@@ -35,9 +35,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.0.lock().close();
-        self.0.closing.notify_one();
-        self.0.queued.notify_one();
+        self.0.close();
     }
 }
 
@@ -45,6 +43,12 @@ impl Client {
     /// Connects to `quic://HOST:PORT` and says who it is. Later, when the connection is lost, it is
     /// made again as the options say, topics are bound again, and subscriptions go on with the
     /// record after their last one.
+    ///
+    /// A server that says that it goes away is asked nothing new: what is published waits in the
+    /// queue. What was sent is answered and what it still has for subscriptions is read, at most
+    /// for the grace that it has named and never longer than an hour; then the next connection is
+    /// made. A publish that was on its way and that it refused says
+    /// [`Reason::Shutdown`](crate::Reason::Shutdown), and may be tried again.
     ///
     /// # Errors
     /// When the first connection cannot be made.
@@ -108,9 +112,7 @@ impl Client {
     /// the connection. Who waits for room is refused.
     pub async fn close(&self) {
         let shared = self.handle.shared();
-        shared.lock().close();
-        shared.closing.notify_one();
-        shared.queued.notify_one();
+        shared.close();
         loop {
             let mut closed = std::pin::pin!(shared.closed.notified());
             closed.as_mut().enable();

@@ -15,6 +15,13 @@ pub struct Refusal {
     pub retry: Retry,
 }
 
+impl Refusal {
+    /// Said by a server that stops: the next one may say yes.
+    pub(crate) fn is_shutdown(&self) -> bool {
+        self.reason == Some(Reason::Shutdown)
+    }
+}
+
 impl From<quic::Refusal> for Refusal {
     fn from(why: quic::Refusal) -> Self {
         let quic::Refusal { place, reason, retry } = why;

@@ -2,6 +2,7 @@
 
 use crate::client::Handle;
 use crate::error::{PublishError, Refusal};
+use crate::link;
 use crate::state::{Item, Reply, Shared, State};
 use bytes::Bytes;
 use quinn::{Connection, SendStream};
@@ -249,16 +250,20 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// Sends what is queued, in order, until the connection is over; or, when the client is being
-/// closed, until nothing is left and all of it has arrived.
-pub(crate) async fn work(shared: &Arc<Shared>, link: &Connection) {
-    let Ok(mut stream) = link.open_uni().await else { return };
+/// Sends what is queued, in order, until the connection is over; when the client is being closed,
+/// until nothing is left and all of it has arrived; or, when the server goes away, until what was
+/// sent is answered and the subscriptions have all that was theirs.
+pub(crate) async fn work(shared: &Arc<Shared>, connection: &Connection) {
+    let Ok(mut stream) = connection.open_uni().await else { return };
     loop {
         let mut queued = std::pin::pin!(shared.queued.notified());
         queued.as_mut().enable();
-        let (next, closing) = {
+        let (next, closing, leaving) = {
             let mut state = shared.lock();
-            (next(&mut state, shared), state.is_closing)
+            let leaving = state.leaves_at().is_some();
+            // What waits is for the next server.
+            let next = if leaving { None } else { next(&mut state, shared) };
+            (next, state.is_closing, leaving)
         };
         match next {
             Some(writing) => {
@@ -267,6 +272,10 @@ pub(crate) async fn work(shared: &Arc<Shared>, link: &Connection) {
                 }
             }
             None if closing => return finish(shared, stream).await,
+            None if leaving => {
+                finish(shared, stream).await;
+                return link::heard_out(shared).await;
+            }
             None => queued.await,
         }
     }

@@ -143,6 +143,82 @@ async fn a_subscription_goes_on_with_the_record_after_its_last_one() {
     assert_eq!(client.stats().reconnects, 1);
 }
 
+/// That the topic began anew is no record, and not dropped as one.
+#[tokio::test]
+async fn a_full_inbox_still_tells_that_the_topic_began_anew() {
+    for (policy, got) in [
+        (Queue::DropNew, "1 2 -1 anew -3"),
+        (Queue::DropOld, "-3 anew -1 12 13"),
+        (Queue::Latest, "-3 anew -2 13"),
+    ] {
+        let server = Server::start();
+        let (client, mut peer) = server.pair(queue_of(&server, 2)).await;
+        let (mut sub, mut stream) = subscribe(&client, &mut peer, queue(policy)).await;
+        for sequence in 1..=3 {
+            stream.write_all(&events(sequence, &["x"])).await.unwrap();
+        }
+        until(|| sub.books().expected.records == 3).await;
+        peer.connection.close(0_u32.into(), b"");
+        let mut peer = server.greet().await;
+        peer.bind(SUBSCRIBE, 8).await;
+        let (request, _) = peer.asked_subscribe().await;
+        let mut stream = peer.connection.open_uni().await.unwrap();
+        let first = Frame::Subscribed { request, subscription: 3, epoch: 8, start: 11 };
+        stream.write_all(&first.bytes()).await.unwrap();
+        for sequence in 11..=13 {
+            stream.write_all(&events(sequence, &["x"])).await.unwrap();
+        }
+        until(|| sub.books().expected.records == 6).await;
+        let (mut seen, mut left) = (Vec::new(), 6);
+        while left > 0 {
+            match soon(sub.next()).await.unwrap().unwrap() {
+                Event::Record { sequence, .. } => {
+                    left -= 1;
+                    seen.push(sequence.to_string());
+                }
+                Event::Gap(gap) => {
+                    left -= gap.records;
+                    seen.push(format!("-{}", gap.records));
+                }
+                Event::Restarted { epoch, start } => {
+                    assert_eq!((epoch, start), (8, 11));
+                    seen.push("anew".to_owned());
+                }
+            }
+        }
+        assert_eq!(seen.join(" "), got, "{policy:?}");
+    }
+}
+
+/// The application reads late: what a stopping server has sent is not thrown away with its
+/// connection, since the next one may not have it.
+#[tokio::test]
+async fn a_server_that_goes_away_is_heard_out_and_the_next_one_goes_on() {
+    let server = Server::start();
+    let (client, mut peer) = server.pair(queue_of(&server, 1)).await;
+    let (mut sub, mut stream) = subscribe(&client, &mut peer, queue(Queue::Block)).await;
+    peer.tell(&Frame::GoAway { grace_ms: 600_000 }).await;
+    for sequence in 1..=5 {
+        stream.write_all(&events(sequence, &["x"])).await.unwrap();
+    }
+    let why = no(Place::Egress.code(), Reason::Shutdown.code(), Retry::Never);
+    stream.write_all(&Frame::Ended { why }.bytes()).await.unwrap();
+    stream.finish().unwrap();
+    assert_eq!(soon(stream.stopped()).await, Ok(None), "all of it is acknowledged");
+    peer.connection.close(0_u32.into(), b"shutdown");
+    until(|| sub.books().expected.records == 1).await;
+    for sequence in 1..=5 {
+        assert_eq!(soon(sub.next()).await, record(sequence, "x"));
+    }
+    let mut peer = server.greet().await;
+    peer.bind(SUBSCRIBE, 8).await;
+    let (request, start) = peer.asked_subscribe().await;
+    assert_eq!(start, Start::At { epoch: 7, sequence: 6 });
+    let mut stream = peer.subscribed(request, 6).await;
+    stream.write_all(&events(6, &["y"])).await.unwrap();
+    assert_eq!(soon(sub.next()).await, record(6, "y"));
+}
+
 /// What was dropped here does not come again: it was told.
 #[tokio::test]
 async fn each_policy_of_the_inbox_at_its_limit() {

@@ -10,8 +10,8 @@ use memory::{Network, TestRuntime};
 use quinn::Endpoint;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use sluicegate_client::{
-    Client, Event, Options, PublishError, Publisher, Queue, Start, SubscribeOptions, Subscription,
-    Trust, endpoint_config,
+    Client, Event, Options, PublishError, Publisher, Queue, Reason, Retry, Start, SubscribeOptions,
+    Subscription, Trust, endpoint_config,
 };
 use sluicegate_core::{Broker, Limits};
 use sluicegate_quic::server::{self, Serving};
@@ -267,6 +267,73 @@ async fn after_a_restart_the_numbers_begin_anew_and_the_application_is_told() {
         }
     }
     assert!(restarted, "it was not told");
+    check(&second);
+}
+
+/// Publishes this until it is sequenced: what a stopping server refuses, the next one takes.
+async fn insist(publisher: &Publisher, number: u32) {
+    loop {
+        match within(publisher.publish_acked(number.to_be_bytes().to_vec())).await {
+            Ok(_) => return,
+            Err(PublishError::Refused(why)) => {
+                let (reason, retry) = (why.reason, why.retry);
+                assert_eq!((reason, retry), (Some(Reason::Shutdown), Retry::After(100)));
+                sleep(Duration::from_millis(100)).await;
+            }
+            Err(other) => panic!("a stopping server answers: {other}"),
+        }
+    }
+}
+
+#[cfg_attr(not(madsim), tokio::test(start_paused = true))]
+#[cfg_attr(madsim, tokio::test)]
+async fn when_a_server_stops_and_another_takes_over_nothing_acked_is_lost() {
+    const EACH: u32 = 40;
+    let mut world = World::new(lossless());
+    let serving = world.serve();
+    let client = world.client().await;
+    let mut subscription =
+        within(client.subscribe("orders", SubscribeOptions::lossless())).await.unwrap();
+    let publisher = within(client.publisher("orders")).await.unwrap();
+    let writers: Vec<_> = (0..4)
+        .map(|writer| {
+            let publisher = publisher.clone();
+            tokio::spawn(async move {
+                for number in 0..EACH {
+                    insist(&publisher, writer * EACH + number).await;
+                }
+            })
+        })
+        .collect();
+    until(&serving, |broker| broker.ledger().admitted.records >= 60).await;
+    let shard = Arc::clone(serving.shard());
+    within(serving.stop()).await;
+    let admitted = shard.look(|broker| broker.ledger().admitted.records);
+    assert!(admitted < (4 * EACH).into(), "it stopped too late");
+    let second = world.serve();
+    for writer in writers {
+        within(writer).await.unwrap();
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    let (mut due, mut lives) = (1, vec![0]);
+    while seen.len() < 4 * EACH as usize {
+        match next(&mut subscription).await {
+            Event::Record { sequence, payload } => {
+                assert_eq!(sequence, due);
+                due += 1;
+                *lives.last_mut().unwrap() += 1;
+                assert!(seen.insert(payload), "it came twice");
+            }
+            Event::Restarted { start, .. } => {
+                due = start;
+                lives.push(0);
+            }
+            Event::Gap(gap) => panic!("{gap:?}"),
+        }
+    }
+    assert_eq!(lives, [admitted, u64::from(4 * EACH) - admitted]);
+    let stats = client.stats();
+    assert_eq!((stats.unknown, stats.reconnects), (0, 1));
     check(&second);
 }
 
