@@ -126,7 +126,8 @@ fn ended(error: ConnectionError) -> ConnectError {
 }
 
 /// Serves a connection until it ends: by itself; or because all was published and the client is
-/// being closed; or because the server goes away, and what was under way is done, or its grace over.
+/// being closed; or because the server goes away, and what was under way is done or its grace
+/// over.
 pub(crate) async fn serve(shared: &Arc<Shared>, link: Link) {
     let Link { connection, send, control, .. } = link;
     tokio::select! {
