@@ -10,7 +10,7 @@ use quinn::{Connection, ConnectionError, Endpoint, RecvStream, SendStream, VarIn
 use sluicegate_wire::quic::{self, Assembler, CLOSE_DONE, Code, Frame, VERSION};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::time::{sleep_until, timeout, timeout_at};
+use tokio::time::{sleep_until, timeout};
 
 /// The longest frame on the control stream.
 const CONTROL_FRAME: u64 = 64 << 10;
@@ -142,7 +142,11 @@ pub(crate) async fn serve(shared: &Arc<Shared>, link: Link) {
     let leaves_at = shared.lock().leaves_at();
     if let Some(leaves_at) = leaves_at {
         // Who does not read what has come in time does so from the next server, if it has it.
-        let _ = timeout_at(leaves_at, heard_out(shared)).await;
+        tokio::select! {
+            biased;
+            () = heard_out(shared) => {}
+            () = sleep_until(leaves_at) => {}
+        }
     }
     connection.close(VarInt::from_u32(CLOSE_DONE), b"done");
 }
