@@ -38,6 +38,8 @@ pub struct Process {
     pub webhooks: Webhooks,
     /// What may not have arrived; none where the transport cannot tell.
     pub unconfirmed: Option<Unconfirmed>,
+    /// Times that a certificate or a key could not be read again; none where they are not.
+    pub failed_reloads: Option<u64>,
 }
 
 /// What was delivered to connections that died before their peers had acknowledged it. It is a note
@@ -154,7 +156,10 @@ impl Numbers {
         self.factor = self.factor.min(other.factor);
         let Process { sockets, refused_sockets, refused_calls, accept_stalls, turns, .. } =
             other.process;
-        let Process { webhooks, unconfirmed, .. } = other.process;
+        let Process { webhooks, unconfirmed, failed_reloads, .. } = other.process;
+        if let Some(part) = failed_reloads {
+            *self.process.failed_reloads.get_or_insert_default() += part;
+        }
         if let Some(part) = unconfirmed {
             *self.process.unconfirmed.get_or_insert_default() += part;
         }
@@ -283,6 +288,12 @@ impl Collector for Page {
         ] {
             out.encode_descriptor(name, help, None, MetricType::Counter)?
                 .encode_counter(&value, NO_EXEMPLAR)?;
+        }
+        if let Some(failed) = self.0.process.failed_reloads {
+            let help = "Moves when a certificate or a key cannot be read again: that of before \
+                        stays in force";
+            out.encode_descriptor("failed_reloads", help, None, MetricType::Counter)?
+                .encode_counter(&failed, NO_EXEMPLAR)?;
         }
         self.unconfirmed(out)?;
         self.webhooks(out)
@@ -542,6 +553,7 @@ mod tests {
             turns: 4,
             webhooks: Webhooks { delivered: 6, given_up: 7, overflowed: 8, waiting: 9 },
             unconfirmed: None,
+            failed_reloads: None,
         };
         let text = exposition(&broker, &[("1001", tenant)], process);
         assert!(text.ends_with("# EOF\n"), "{text}");
@@ -605,6 +617,7 @@ mod tests {
             turns: 3,
             webhooks: Webhooks { delivered: 1, ..Webhooks::default() },
             unconfirmed: Some(Unconfirmed { connections: 1, bytes: 7 }),
+            failed_reloads: Some(4),
         };
         let mut sum = Numbers::read(&second, &[("1001", other)], process);
         sum.add(&Numbers::read(&first, &[("1001", tenant)], process));
@@ -625,6 +638,7 @@ mod tests {
             "sluicegate_loop_sockets{loop=\"0\"} 2",
             "sluicegate_loop_sockets{loop=\"1\"} 2",
             "sluicegate_accept_stalls_total 2",
+            "sluicegate_failed_reloads_total 8",
             "sluicegate_refused_calls_total 2",
             "sluicegate_refused_sockets_total 2",
             "sluicegate_turns_total 6",

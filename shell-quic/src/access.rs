@@ -1,8 +1,11 @@
 //! Who may do what: tenants, tokens and the topics that they open.
 
+use crate::jwt::{self, Jwt, Pass};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use subtle::ConstantTimeEq;
 
 /// What a connection may do.
@@ -12,6 +15,8 @@ pub(crate) struct Access {
     pub(crate) tenant: usize,
     publish: Vec<Pattern>,
     subscribe: Vec<Pattern>,
+    /// From now on; none for as long as the connection lives.
+    pub(crate) lasts: Option<Duration>,
 }
 
 impl Access {
@@ -78,7 +83,8 @@ pub struct Tenant {
     /// Its share against the others': 1 to 1000.
     #[serde(default = "one")]
     pub weight: u32,
-    /// What opens it. Without any, everybody who reaches the server may do everything there.
+    /// What opens it, besides signed tokens. Without either, everybody who reaches the server may
+    /// do everything there.
     #[serde(default)]
     pub token: Vec<Token>,
 }
@@ -94,14 +100,39 @@ impl Tenant {
     }
 }
 
-/// What a client that names a tenant and shows a token may do; none when that is nothing. Takes
-/// the same time whichever token it is. Cost: O(tenants + tokens of the tenant).
-pub(crate) fn check(tenants: &[Tenant], name: &str, token: &str) -> Option<Arc<Access>> {
-    let index = tenants.iter().position(|tenant| tenant.name == name)?;
+/// Why a client is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// There is no such tenant, or the token is not one of its own.
+    Unknown,
+    /// It is no token of the tenant, and as a signed one it is not good.
+    Jwt(jwt::Fault),
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("the token does not open this tenant"),
+            Self::Jwt(fault) => write!(f, "{fault}"),
+        }
+    }
+}
+
+/// What a client that names a tenant and shows a token may do at a point in time, since 1970. Takes
+/// the same time whichever token of the tenant it is. Where signed tokens are looked at, nobody
+/// gets in without a token.
+/// Cost: O(tenants + tokens of the tenant), and one signature if none of them is shown.
+pub(crate) fn check(
+    tenants: &[Tenant],
+    jwt: Option<&Jwt>,
+    (name, token): (&str, &str),
+    now: Duration,
+) -> Result<Arc<Access>, Denied> {
+    let index = tenants.iter().position(|tenant| tenant.name == name).ok_or(Denied::Unknown)?;
     let tenant = &tenants[index];
-    if tenant.token.is_empty() {
-        let all = vec![Pattern::all()];
-        return Some(Arc::new(Access { tenant: index, publish: all.clone(), subscribe: all }));
+    if tenant.token.is_empty() && jwt.is_none() {
+        let (publish, subscribe) = (vec![Pattern::all()], vec![Pattern::all()]);
+        return Ok(Arc::new(Access { tenant: index, publish, subscribe, lasts: None }));
     }
     let shown: [u8; 32] = Sha256::digest(token.as_bytes()).into();
     let mut found = None;
@@ -110,10 +141,16 @@ pub(crate) fn check(tenants: &[Tenant], name: &str, token: &str) -> Option<Arc<A
             found = Some(token);
         }
     }
-    found.map(|Token { publish, subscribe, .. }| {
+    if let Some(Token { publish, subscribe, .. }) = found {
         let (publish, subscribe) = (publish.clone(), subscribe.clone());
-        Arc::new(Access { tenant: index, publish, subscribe })
-    })
+        return Ok(Arc::new(Access { tenant: index, publish, subscribe, lasts: None }));
+    }
+    let pass = jwt.ok_or(Denied::Unknown)?.check(token, now).map_err(Denied::Jwt)?;
+    let Pass { tenant, publish, subscribe, lasts } = pass;
+    if tenant != name {
+        return Err(Denied::Unknown);
+    }
+    Ok(Arc::new(Access { tenant: index, publish, subscribe, lasts: Some(lasts) }))
 }
 
 #[cfg(test)]
@@ -148,13 +185,14 @@ mod tests {
         };
         let shop = Tenant { token: vec![token], ..Tenant::open("shop") };
         let tenants = [Tenant::open("default"), shop];
-        let access = check(&tenants, "shop", "secret").unwrap();
-        assert_eq!(access.tenant, 1);
+        let check = |name, token| check(&tenants, None, (name, token), Duration::ZERO);
+        let access = check("shop", "secret").unwrap();
+        assert_eq!((access.tenant, access.lasts), (1, None));
         assert!(access.may_subscribe("news.eu") && !access.may_subscribe("other"));
         assert!(!access.may_publish("news.eu"));
-        assert_eq!(check(&tenants, "shop", "Secret"), None);
-        assert_eq!(check(&tenants, "shop", ""), None);
-        assert_eq!(check(&tenants, "nobody", "secret"), None);
-        assert!(check(&tenants, "default", "").unwrap().may_publish("x"));
+        assert_eq!(check("shop", "Secret"), Err(Denied::Unknown));
+        assert_eq!(check("shop", ""), Err(Denied::Unknown));
+        assert_eq!(check("nobody", "secret"), Err(Denied::Unknown));
+        assert!(check("default", "").unwrap().may_publish("x"));
     }
 }

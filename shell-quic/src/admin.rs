@@ -1,4 +1,6 @@
-//! Pages for operators: `/metrics`, `/health`, `/ready`, `/ledger`.
+//! Pages for operators: `/metrics`, `/health`, `/ready`, `/ledger`, and `/` to look at.
+
+mod page;
 
 use crate::shard::{Blocked, Shard};
 use anyhow::{Context, Result};
@@ -35,6 +37,7 @@ pub(crate) async fn serve(
 
 fn router(shards: Shards) -> Router {
     Router::new()
+        .route("/", get(page::page))
         .route("/metrics", get(metrics))
         .route("/health", get(health))
         .route("/ready", get(ready))
@@ -83,11 +86,20 @@ async fn ledger(State(shards): State<Shards>) -> axum::Json<Value> {
             .collect();
         shard.look(|broker| {
             let (connections, subscriptions) = broker.counts();
+            let ((jobs, parked), limits) = (broker.jobs(), broker.limits());
             json!({
                 "shard": broker.number(),
                 "band": broker.band().name(),
                 "connections": connections,
                 "subscriptions": subscriptions,
+                "memory": {
+                    "held": broker.held(),
+                    // Of all shards together.
+                    "budget": limits.memory_budget,
+                    "factor_thousandths": broker.factor().thousandths(),
+                },
+                "queue": { "jobs": jobs, "parked": parked, "slots": limits.pub_queue_total },
+                "inflight": { "bytes": broker.inflight(), "limit": limits.pub_inflight_bytes },
                 "blocked_by": blocked,
                 "books": books(broker.ledger()),
             })

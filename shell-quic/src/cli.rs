@@ -31,7 +31,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serves until it is stopped (Ctrl-C or SIGTERM); SIGHUP reads the certificate again
+    /// Serves until it is stopped (Ctrl-C or SIGTERM); SIGHUP reads the certificate and
+    /// the keys of signed tokens again
     Serve(Flags),
     /// Publishes: each line that comes in, or a file
     Pub(Box<publish::Publish>),

@@ -3,6 +3,7 @@
 //! ```toml
 //! [server]
 //! bind = "0.0.0.0"
+//! jwt_keys = "2030=signer.pem" # KID=FILE of a public key; several with commas between
 //!
 //! [tls]
 //! cert = "fullchain.pem"
@@ -23,6 +24,7 @@ mod keys;
 
 use crate::access::Tenant;
 use crate::identity::Files;
+use crate::jwt::Rules;
 use crate::settings::Settings;
 use anyhow::{Context, Result, bail, ensure};
 use keys::{NUMBERS, Number, TEXTS, Text};
@@ -56,6 +58,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// The certificate; without one, one for development is made.
     pub tls: Option<Files>,
+    /// Which signed tokens are good.
+    pub jwt: Rules,
     /// Bounds and times of the protocol.
     pub settings: Settings,
     /// The core's numbers; they have passed their check.
@@ -71,6 +75,7 @@ impl Default for Config {
             admin_port: 9433,
             state_dir: state_dir(),
             tls: None,
+            jwt: Rules::default(),
             settings: Settings::default(),
             limits: Limits {
                 retention_records: 1024,
@@ -275,11 +280,17 @@ impl Draft {
             "bind = {bind}: only loopback is served with the development certificate; name one \
              below [tls] with `cert` and `key`"
         );
+        let Rules { keys, audience, issuer, .. } = &config.jwt;
+        let says = [("jwt_audience", audience), ("jwt_issuer", issuer)];
+        if let Some((name, _)) = says.iter().find(|(_, said)| !said.is_empty() && keys.is_empty()) {
+            bail!("`{name}` is set, but no token is looked at without `jwt_keys`");
+        }
         let open = config.settings.tenants.iter().find(|tenant| tenant.token.is_empty());
-        if let Some(Tenant { name, .. }) = open.filter(|_| !is_local) {
+        if let Some(Tenant { name, .. }) = open.filter(|_| !is_local && keys.is_empty()) {
             bail!(
                 "bind = {bind}: the tenant `{name}` is open to everybody, which is allowed on \
-                 loopback only; give it a [[tenant.token]] with `sha256`, `publish`, `subscribe`"
+                 loopback only; give it a [[tenant.token]] with `sha256`, `publish`, `subscribe`, \
+                 or name keys of signed tokens with `jwt_keys`"
             );
         }
         Ok(config)
@@ -360,12 +371,17 @@ mod tests {
                 "quic.toml:4: a SHA-256",
             ),
             ("[server]\nbind = \"here\"", "write an IP address"),
+            ("[server]\njwt_keys = \"a.pem,b.pem\"", "`jwt_keys` is `a.pem,b.pem`: a.pem: has no"),
+            ("[server]\njwt_issuer = \"me\"", "`jwt_issuer` is set, but no token is looked at"),
+            ("[server]\njwt_leeway_ms = 300001", "`jwt_leeway_ms` is 300001, but must be"),
         ] {
             let error = error(text);
             assert!(error.contains(expected), "{error}");
         }
         let tls = "[server]\nbind = \"0.0.0.0\"\n[tls]\ncert = \"a\"\nkey = \"b\"";
         assert!(error(tls).contains("give it a [[tenant.token]]"));
+        let signed = tls.replacen('\n', "\njwt_keys = \"a.pem\"\n", 1);
+        assert!(read(&signed).is_ok(), "nobody gets in without a token");
     }
 
     #[test]
@@ -373,5 +389,11 @@ mod tests {
         let config = said(&[("SLUICEGATE_QUIC_MAX_CONN_TOPICS", "9")]).unwrap();
         let again = read(&config.print()).unwrap();
         assert_eq!((again.settings, again.limits), (config.settings, config.limits));
+        let pairs =
+            [("JWT_KEYS", "a=a.pem,b=b.pem"), ("JWT_AUDIENCE", "x, y"), ("JWT_ISSUER", "z")];
+        let pairs = pairs.map(|(key, value)| (format!("{PREFIX}{key}"), value.to_owned()));
+        let config = Config::load(&Flags::default(), pairs.into_iter()).unwrap();
+        assert_eq!((config.jwt.keys.len(), config.jwt.audience.len()), (2, 2));
+        assert_eq!(read(&config.print()).unwrap().jwt, config.jwt);
     }
 }

@@ -1,18 +1,21 @@
 //! One connection: who it is, what it asks for, what it publishes.
 
 use crate::access;
+use crate::clock::unix_millis;
 use crate::fault::Wrong;
+use crate::settings::Settings;
 use crate::shard::{Newcomer, Shard, Taken, Wanted};
 use bytes::Bytes;
 use quinn::{Connection, ConnectionError, Incoming, RecvStream, SendStream, VarInt};
 use sluicegate_core::{ConnId, Place, Reason, Refusal, Retry};
 use sluicegate_wire::quic::{self, Assembler, Code, Frame};
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// The longest frame of a connection that has not said who it is.
 const STRANGERS_FRAME: u64 = 64 << 10;
@@ -32,8 +35,12 @@ pub(crate) async fn serve(shard: Arc<Shard>, incoming: Incoming, known: impl FnO
     let met = timeout(left, meet(&shard, &link)).await;
     known();
     match met.unwrap_or(Err(Met::Wrong(Wrong::TimedOut))) {
-        Ok((conn, control)) => {
-            let result = go_on(&shard, &link, conn, control).await;
+        Ok((conn, control, lasts)) => {
+            let result = tokio::select! {
+                biased;
+                () = expire(lasts) => Err(Wrong::Expired),
+                result = go_on(&shard, &link, conn, control) => result,
+            };
             let mut state = shard.lock();
             match link.close_reason() {
                 // The peer took its leave, or stopped talking: what it did not take is its choice.
@@ -104,7 +111,10 @@ impl Control {
 }
 
 /// Hears the hello and lets the peer in.
-async fn meet(shard: &Arc<Shard>, link: &Connection) -> Result<(ConnId, Control), Met> {
+async fn meet(
+    shard: &Arc<Shard>,
+    link: &Connection,
+) -> Result<(ConnId, Control, Option<Duration>), Met> {
     let gone = || Wrong::Unexpected("the connection ended before its hello");
     let (send, stream) = link.accept_bi().await.map_err(|_| gone())?;
     let mut control =
@@ -117,12 +127,24 @@ async fn meet(shard: &Arc<Shard>, link: &Connection) -> Result<(ConnId, Control)
     if !(oldest..=newest).contains(&quic::VERSION) {
         return Err(Wrong::Version { speaks: (oldest, newest) }.into());
     }
-    let access = access::check(&shard.settings().tenants, tenant, token);
-    let access = access.ok_or(Wrong::Unauthenticated)?;
+    let Settings { tenants, jwt, .. } = shard.settings();
+    let now = Duration::from_millis(unix_millis());
+    let access = access::check(tenants, jwt.as_ref(), (tenant, token), now);
+    let access = access.map_err(Wrong::Unauthenticated)?;
+    let lasts = access.lasts;
     let newcomer = Newcomer { link: link.clone(), control: send, access, version: quic::VERSION };
     let conn = shard.lock().open(newcomer).map_err(Met::NoRoom)?;
     shard.bell().ring();
-    Ok((conn, control))
+    Ok((conn, control, lasts))
+}
+
+/// Waits until what the peer has shown is worth nothing any more: one timer, and no look at a clock
+/// for anything that it sends.
+async fn expire(lasts: Option<Duration>) {
+    match lasts {
+        Some(lasts) => sleep(lasts).await,
+        None => pending().await,
+    }
 }
 
 /// Serves a peer until it is gone, or wrong.

@@ -1,5 +1,6 @@
 //! How a peer can be wrong, and what it is told.
 
+use crate::access::Denied;
 use sluicegate_wire::quic::{Code, Fault};
 use std::fmt;
 
@@ -11,7 +12,9 @@ pub(crate) enum Wrong {
     /// It did not say in time who it is.
     TimedOut,
     /// Nobody of that name, or the proof is wrong.
-    Unauthenticated,
+    Unauthenticated(Denied),
+    /// What it has shown is worth nothing any more.
+    Expired,
     /// A frame has no place where it came.
     Unexpected(&'static str),
     /// No version in common.
@@ -32,7 +35,8 @@ impl Wrong {
         match self {
             Self::Malformed(_) => Code::Malformed,
             Self::TimedOut => Code::TimedOut,
-            Self::Unauthenticated => Code::Unauthenticated,
+            Self::Unauthenticated(_) => Code::Unauthenticated,
+            Self::Expired => Code::Expired,
             Self::Unexpected(_) => Code::Unexpected,
             Self::Version { .. } => Code::Version,
         }
@@ -44,7 +48,8 @@ impl fmt::Display for Wrong {
         match self {
             Self::Malformed(fault) => write!(f, "{fault}"),
             Self::TimedOut => write!(f, "no whole hello came in time"),
-            Self::Unauthenticated => write!(f, "the token does not open this tenant"),
+            Self::Unauthenticated(denied) => write!(f, "{denied}"),
+            Self::Expired => write!(f, "the token has expired (`exp`): get a new one"),
             Self::Unexpected(what) => write!(f, "{what}"),
             Self::Version { speaks: (oldest, newest) } => {
                 let own = sluicegate_wire::quic::VERSION;

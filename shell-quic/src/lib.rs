@@ -11,6 +11,7 @@ pub mod config;
 mod connection;
 mod fault;
 pub mod identity;
+pub mod jwt;
 #[cfg(not(madsim))]
 pub mod process;
 mod refusal;

@@ -3,6 +3,7 @@
 use crate::admin;
 use crate::config::Config;
 use crate::identity::{self, Identity};
+use crate::jwt::Jwt;
 use crate::server::{self, Serving};
 use crate::shard::{Shard, Ways};
 use crate::transport::{self, Keys};
@@ -51,7 +52,8 @@ impl Process {
     ///
     /// # Errors
     /// When an address is taken, or a certificate cannot be used; each names the key.
-    pub fn start(config: Config) -> Result<Self> {
+    pub fn start(mut config: Config) -> Result<Self> {
+        config.settings.jwt = Jwt::load(&config.jwt)?;
         let keys = identity::keys(&config.state_dir)?;
         let identity = load(&config)?;
         let fingerprint = identity.fingerprint();
@@ -94,11 +96,24 @@ impl Process {
         &self.shards
     }
 
-    /// Reads the certificate again: connections that come from now on get the new one.
+    /// Reads the certificate and the keys of signed tokens again, for connections that come from
+    /// now on; those that are there stay.
     ///
     /// # Errors
-    /// When it cannot be used: then the one of before stays.
+    /// When one cannot be used: then that of before stays, and the failure is counted.
     pub fn reload(&self) -> Result<()> {
+        let keys = self.config.settings.jwt.as_ref().map_or(Ok(()), Jwt::reload);
+        let result = match (self.reload_certificate(), keys) {
+            (Err(one), Err(other)) => Err(anyhow!("{one:#}; {other:#}")),
+            (one, other) => one.and(other),
+        };
+        if result.is_err() {
+            self.shards[0].note_failed_reload();
+        }
+        result
+    }
+
+    fn reload_certificate(&self) -> Result<()> {
         let server = server(&self.config, load(&self.config)?)?;
         for endpoint in &self.endpoints {
             endpoint.set_server_config(Some(server.clone()));

@@ -1,6 +1,7 @@
 //! What a server is told about itself, besides the core's limits.
 
 use crate::access::Tenant;
+use crate::jwt::Jwt;
 use std::time::Duration;
 
 /// Bounds and times of the protocol.
@@ -8,6 +9,8 @@ use std::time::Duration;
 pub struct Settings {
     /// Who shares it. At least one.
     pub tenants: Vec<Tenant>,
+    /// Signed tokens that open them; with none, only their own do.
+    pub jwt: Option<Jwt>,
     /// Subscriptions of one connection.
     pub max_subscriptions: u64,
     /// Topics that one connection may have bound.
@@ -30,6 +33,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             tenants: vec![Tenant::open("default")],
+            jwt: None,
             max_subscriptions: 4096,
             max_topics: 4096,
             max_publish_streams: 8,

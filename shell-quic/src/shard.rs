@@ -133,7 +133,11 @@ impl Shard {
             subs: Table::default(),
             sheds: Sheds::default(),
             ways,
-            process: Process { unconfirmed: Some(Unconfirmed::default()), ..Process::default() },
+            process: Process {
+                unconfirmed: Some(Unconfirmed::default()),
+                failed_reloads: Some(0),
+                ..Process::default()
+            },
             jobs: 0,
             sessions: 0,
             stops_at: None,
@@ -176,6 +180,11 @@ impl Shard {
     /// Whether it takes nothing new any more.
     pub(crate) fn is_stopping(&self) -> bool {
         self.lock().stops_at.is_some()
+    }
+
+    /// A file could not be read again.
+    pub(crate) fn note_failed_reload(&self) {
+        *self.lock().process.failed_reloads.get_or_insert_default() += 1;
     }
 
     /// What may not have arrived at peers whose connections died.

@@ -305,6 +305,27 @@ async fn when_a_server_stops_and_another_takes_over_nothing_acked_is_lost() {
             })
         })
         .collect();
+    // All along: a lossless subscription that nobody reads stops its publishers.
+    let reader = tokio::spawn(async move {
+        let mut seen = std::collections::BTreeSet::new();
+        let (mut due, mut lives) = (1, vec![0]);
+        while seen.len() < 4 * EACH as usize {
+            match next(&mut subscription).await {
+                Event::Record { sequence, payload } => {
+                    assert_eq!(sequence, due);
+                    due += 1;
+                    *lives.last_mut().unwrap() += 1;
+                    assert!(seen.insert(payload), "it came twice");
+                }
+                Event::Restarted { start, .. } => {
+                    due = start;
+                    lives.push(0);
+                }
+                Event::Gap(gap) => panic!("{gap:?}"),
+            }
+        }
+        lives
+    });
     until(&serving, |broker| broker.ledger().admitted.records >= 60).await;
     let shard = Arc::clone(serving.shard());
     within(serving.stop()).await;
@@ -314,23 +335,7 @@ async fn when_a_server_stops_and_another_takes_over_nothing_acked_is_lost() {
     for writer in writers {
         within(writer).await.unwrap();
     }
-    let mut seen = std::collections::BTreeSet::new();
-    let (mut due, mut lives) = (1, vec![0]);
-    while seen.len() < 4 * EACH as usize {
-        match next(&mut subscription).await {
-            Event::Record { sequence, payload } => {
-                assert_eq!(sequence, due);
-                due += 1;
-                *lives.last_mut().unwrap() += 1;
-                assert!(seen.insert(payload), "it came twice");
-            }
-            Event::Restarted { start, .. } => {
-                due = start;
-                lives.push(0);
-            }
-            Event::Gap(gap) => panic!("{gap:?}"),
-        }
-    }
+    let lives = within(reader).await.unwrap();
     assert_eq!(lives, [admitted, u64::from(4 * EACH) - admitted]);
     let stats = client.stats();
     assert_eq!((stats.unknown, stats.reconnects), (0, 1));

@@ -133,6 +133,8 @@ pub enum Code {
     Malformed,
     /// A wait for the peer was too long.
     TimedOut,
+    /// The token that was shown is worth nothing any more: a new one is needed.
+    Expired,
     /// Token and tenant do not go together.
     Unauthenticated,
     /// A frame that has no place where it came, or more streams than are allowed.
@@ -143,9 +145,10 @@ pub enum Code {
 
 impl Code {
     /// Every code.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Busy,
         Self::Evicted,
+        Self::Expired,
         Self::Malformed,
         Self::TimedOut,
         Self::Unauthenticated,
@@ -163,6 +166,7 @@ impl Code {
             Self::TimedOut => 5,
             Self::Busy => 6,
             Self::Evicted => 7,
+            Self::Expired => 8,
         }
     }
 

@@ -49,7 +49,11 @@ const STEPS: &[Step] = &[
     Step { name: "swarm", what: "random worlds and their judges, for 90 s", run: swarm },
     Step { name: "madsim", what: "200 schedules of the QUIC tasks", run: madsim::step },
     Step { name: "fuzz", what: "every decoder against made-up bytes", run: fuzz::step },
-    Step { name: "report", what: "the HTML report in a real browser", run: report::run },
+    Step {
+        name: "report",
+        what: "the HTML report and the live page in a real browser",
+        run: report::run,
+    },
     Step { name: "clients", what: "real Pusher clients, on Node and Python", run: clients::run },
 ];
 

@@ -41,9 +41,9 @@ async fn wait(process: &Process) -> Result<()> {
             _ = interrupt.recv() => return Ok(()),
             _ = terminate.recv() => return Ok(()),
             _ = hangup.recv() => match process.reload() {
-                Ok(()) => tracing::info!("the certificate was read again"),
+                Ok(()) => tracing::info!("certificate and keys of tokens were read again"),
                 Err(error) => {
-                    tracing::error!("{error:#}: the certificate of before stays in force");
+                    tracing::error!("{error:#}: what was before stays in force");
                 }
             },
             _ = look.tick() => if process.has_failed() {
@@ -82,7 +82,7 @@ fn lines(config: &Config, process: &Process, json: bool) -> Vec<String> {
             budget >> 20,
             windows >> 20
         ),
-        format!("Check    curl http://{admin}/health    Metrics  http://{admin}/metrics"),
+        format!("Look     http://{admin}/    Metrics  http://{admin}/metrics"),
         "Stop     Ctrl-C: what was admitted is delivered, and clients are told".to_owned(),
     ]
 }

@@ -1,6 +1,7 @@
 //! The numbers and texts of `[server]`: one table for the file, the environment and the flags.
 
 use super::Config;
+use crate::jwt;
 use anyhow::{Context, Result};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -28,6 +29,15 @@ fn ip(text: &str) -> Result<IpAddr> {
     text.parse().context("write an IP address, such as 127.0.0.1 or 0.0.0.0")
 }
 
+/// What is between commas; nothing of nothing.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|part| !part.is_empty())
+}
+
+fn list<T: ToString>(parts: &[T]) -> String {
+    parts.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
+}
+
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).expect("its key bounds it")
 }
@@ -46,7 +56,7 @@ pub(super) const TEXTS: &[Text] = &[
     },
     Text {
         name: "admin_bind",
-        help: "address of the admin pages: /metrics, /health, /ready, /ledger",
+        help: "address of the admin pages: /, /metrics, /health, /ready, /ledger",
         get: |config| config.admin_bind.to_string(),
         set: |config, text| ip(text).map(|bind| config.admin_bind = bind),
     },
@@ -56,6 +66,33 @@ pub(super) const TEXTS: &[Text] = &[
         get: |config| config.state_dir.to_string_lossy().into_owned(),
         set: |config, text| {
             config.state_dir = text.into();
+            Ok(())
+        },
+    },
+    Text {
+        name: "jwt_keys",
+        help: "public keys in PEM, Ed25519 or P-256, that sign tokens: FILE, or KID=FILE, KID=FILE",
+        get: |config| list(&config.jwt.keys),
+        set: |config, text| {
+            config.jwt.keys = parts(text).map(str::parse).collect::<Result<_>>()?;
+            jwt::check(&config.jwt.keys)
+        },
+    },
+    Text {
+        name: "jwt_audience",
+        help: "one of these is in `aud` of signed tokens; empty: they have none",
+        get: |config| list(&config.jwt.audience),
+        set: |config, text| {
+            config.jwt.audience = parts(text).map(str::to_owned).collect();
+            Ok(())
+        },
+    },
+    Text {
+        name: "jwt_issuer",
+        help: "one of these is `iss` of signed tokens; empty: it may be any",
+        get: |config| list(&config.jwt.issuer),
+        set: |config, text| {
+            config.jwt.issuer = parts(text).map(str::to_owned).collect();
             Ok(())
         },
     },
@@ -133,6 +170,15 @@ pub(super) const NUMBERS: &[Number] = &[
         help: "for a handshake and the first frame",
         get: |config| millis(config.settings.hello_timeout),
         set: |config, value| config.settings.hello_timeout = Duration::from_millis(value),
+    },
+    Number {
+        name: "jwt_leeway_ms",
+        unit: "milliseconds",
+        min: 0,
+        max: 300_000,
+        help: "how far clocks may be off at `exp` and `nbf` of signed tokens",
+        get: |config| millis(config.jwt.leeway),
+        set: |config, value| config.jwt.leeway = Duration::from_millis(value),
     },
     Number {
         name: "idle_timeout_ms",

@@ -7,6 +7,7 @@ use sluicegate_quic::identity::CERTIFICATE;
 use sluicegate_quic::process::Process;
 use sluicegate_wire::quic::{Mode, Policy, Start};
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// A process of two shards with its own state folder.
@@ -87,9 +88,9 @@ async fn shards_deliver_each_others_records_in_one_order() {
     for shard in pair.process.shards() {
         shard.look(Broker::check).unwrap();
     }
-    let page = page(&pair, "/metrics");
+    let page = page(pair.process.admin, "/metrics");
     assert!(page.contains("sluicegate_records_total{column=\"delivered\"} 320"), "{page}");
-    assert!(self::page(&pair, "/ready").ends_with("ready\n"));
+    assert!(self::page(pair.process.admin, "/ready").ends_with("ready\n"));
     let Pair { process, folder, .. } = pair;
     let shards = process.shards().to_vec();
     // Its threads are joined: not on the thread on which the clients run.
@@ -106,8 +107,8 @@ async fn shards_deliver_each_others_records_in_one_order() {
 }
 
 /// An admin page, with its head.
-fn page(pair: &Pair, path: &str) -> String {
-    let mut stream = std::net::TcpStream::connect(pair.process.admin).unwrap();
+pub(crate) fn page(admin: SocketAddr, path: &str) -> String {
+    let mut stream = std::net::TcpStream::connect(admin).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();

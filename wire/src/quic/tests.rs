@@ -129,7 +129,7 @@ fn every_field_has_its_range() {
         (&[0x09, 1, 1, 5], Fault::Choice(5)),
         (&[0x09, 1, 1, 0, 1, 1, 4], Fault::Choice(4)),
         (&[0x0e, 0, 0, 3], Fault::Choice(3)),
-        (&[0x12, 8, 0], Fault::Choice(8)),
+        (&[0x12, 9, 0], Fault::Choice(9)),
         (&[0x03, 1, 1, 1, 0xff], Fault::NotUtf8),
         (&[0x0e, 0, 0, 1, 0x80, 1, 0, 0], Fault::Number(0x1_0000)),
     ] {
