@@ -105,22 +105,27 @@ impl Recording {
         Some(ended)
     }
 
-    /// The shard is over: the rest is written, with its fingerprint. Waits for the disk.
+    /// The shard is over: the rest is written, with its fingerprint. Waits for the disk. Returns
+    /// whether all of it is on the tape; not where that was full before.
     ///
     /// Errors: the file could not be written as far as it was recorded.
-    pub fn finish(mut self, broker: &mut Broker) -> io::Result<()> {
+    pub fn finish(mut self, broker: &mut Broker) -> io::Result<bool> {
+        let mut is_whole = false;
         if let Some(writer) = self.writer.take() {
             let whole = self.recorder.pending();
             self.recorder.append(broker);
             self.recorder.mark(broker);
             let mut last = self.recorder.take();
-            if last.len() as u64 > self.left {
+            is_whole = last.len() as u64 <= self.left;
+            if !is_whole {
                 last.truncate(whole);
             }
             // When the writer is gone it says why.
             let _ = writer.send(last);
         }
-        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("its writer panicked")))
+        let written = self.thread.join();
+        written.unwrap_or_else(|_| Err(io::Error::other("its writer panicked")))?;
+        Ok(is_whole)
     }
 }
 
@@ -189,7 +194,7 @@ mod tests {
             turn(&mut broker, second);
             assert_eq!(recording.turned(&mut broker), None);
         }
-        recording.finish(&mut broker).unwrap();
+        assert!(recording.finish(&mut broker).unwrap(), "it is whole");
         assert_eq!(play(&path), (broker.fingerprint(), 1));
     }
 
@@ -210,7 +215,7 @@ mod tests {
             turn(&mut broker, 1_000_000);
             assert!(broker.take_inputs().is_empty(), "it records no more");
             assert_eq!(recording.turned(&mut broker), None, "it is told once");
-            recording.finish(&mut broker).unwrap();
+            assert!(!recording.finish(&mut broker).unwrap(), "it is not whole");
             let length = fs::metadata(&path).unwrap().len();
             assert!(length <= most && length + 40 > most, "{length} of {most}");
             assert_eq!(play(&path).0, *states.last().unwrap());
@@ -224,7 +229,7 @@ mod tests {
             let mut broker = broker();
             let recording = Recording::start(path.clone(), 1 << 20, &mut broker, SEED).unwrap();
             (0..number).for_each(|second| turn(&mut broker, second));
-            recording.finish(&mut broker).unwrap();
+            assert!(recording.finish(&mut broker).unwrap());
         }
         let old = fs::metadata(file("again.old")).unwrap().len();
         assert!(old < fs::metadata(&path).unwrap().len());

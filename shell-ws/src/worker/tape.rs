@@ -24,7 +24,10 @@ impl Worker {
         let Some(tape) = self.tape.take() else { return };
         let path = tape.path().to_owned();
         match tape.finish(&mut self.shard.broker) {
-            Ok(()) => tracing::info!(tape = %path.display(), "the tape is complete"),
+            Ok(true) => tracing::info!(tape = %path.display(), "the tape is complete"),
+            Ok(false) => {
+                tracing::warn!(tape = %path.display(), "the tape was full before the end");
+            }
             Err(error) => tracing::error!(tape = %path.display(), "the tape is damaged: {error}"),
         }
     }
