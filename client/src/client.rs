@@ -1,6 +1,6 @@
 //! The client: its handles, and the task that keeps a connection.
 
-use crate::error::{ConnectError, TopicError};
+use crate::error::{ConnectError, Disconnected, TopicError};
 use crate::link::{self, Link};
 use crate::options::{Options, Reconnect, SubscribeOptions};
 use crate::publishing::Publisher;
@@ -8,7 +8,6 @@ use crate::state::{Shared, Stats};
 use crate::subscription::Subscription;
 use crate::topic::Right;
 use sluicegate_core::Rand;
-use sluicegate_wire::quic::Code;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
@@ -35,9 +34,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.0.lock().close();
-        self.0.closing.notify_one();
-        self.0.queued.notify_one();
+        self.0.close();
     }
 }
 
@@ -45,6 +42,12 @@ impl Client {
     /// Connects to `quic://HOST:PORT` and says who it is. Later, when the connection is lost, it is
     /// made again as the options say, topics are bound again, and subscriptions go on with the
     /// record after their last one.
+    ///
+    /// A server that says that it goes away is asked nothing new: what is published waits in the
+    /// queue. What was sent is answered and what it still has for subscriptions is read, at most
+    /// for the grace that it has named and never longer than an hour; then the next connection is
+    /// made. A publish that was on its way and that it refused says
+    /// [`Reason::Shutdown`](crate::Reason::Shutdown), and may be tried again.
     ///
     /// # Errors
     /// When the first connection cannot be made.
@@ -84,7 +87,7 @@ impl Client {
         // Given up before it is confirmed, it ends with this value.
         let subscription = Subscription::new(Arc::clone(&self.handle), id);
         shared.asked.notify_one();
-        told.await.unwrap_or(Err(TopicError::Closed))?;
+        told.await.unwrap_or_else(|_| Err(shared.lock().topic_end()))?;
         Ok(subscription)
     }
 
@@ -93,7 +96,7 @@ impl Client {
         let (at, told) = shared.lock().want(topic, right)?;
         shared.asked.notify_one();
         if let Some(told) = told {
-            let answer = told.await.map_err(|_| TopicError::Closed)?;
+            let answer = told.await.map_err(|_| shared.lock().topic_end())?;
             answer.map_err(TopicError::Refused)?;
         }
         Ok(at)
@@ -108,9 +111,7 @@ impl Client {
     /// the connection. Who waits for room is refused.
     pub async fn close(&self) {
         let shared = self.handle.shared();
-        shared.lock().close();
-        shared.closing.notify_one();
-        shared.queued.notify_one();
+        shared.close();
         loop {
             let mut closed = std::pin::pin!(shared.closed.notified());
             closed.as_mut().enable();
@@ -136,9 +137,12 @@ async fn keep(shared: Arc<Shared>, target: link::Target, options: Options, first
         if since.elapsed() >= backoff.reconnect.most {
             backoff.span = backoff.reconnect.first;
         }
-        link = again(&shared, &target, (&options, &mut backoff)).await;
-        if link.is_some() {
-            shared.lock().stats.reconnects += 1;
+        match again(&shared, &target, (&options, &mut backoff)).await {
+            Ok(connected) => {
+                shared.lock().stats.reconnects += 1;
+                link = Some(connected);
+            }
+            Err(why) => shared.lock().given_up = why,
         }
     }
     shared.lock().end();
@@ -190,13 +194,17 @@ async fn serve(shared: &Arc<Shared>, link: Link) {
     shared.lock().down();
 }
 
-/// Connects again, with full jitter; none when it shall not be tried any more.
+/// Connects again, with full jitter.
+///
+/// # Errors
+/// When it shall not be tried any more: because of this, or because the client is being closed.
 async fn again(
     shared: &Shared,
     target: &link::Target,
     (options, backoff): (&Options, &mut Backoff),
-) -> Option<Link> {
+) -> Result<Link, Option<Disconnected>> {
     let attempts = backoff.reconnect.attempts.unwrap_or(u32::MAX);
+    let mut last = ConnectError::Unreachable("the connection was lost".to_owned());
     for _ in 0..attempts {
         let next = async {
             sleep(backoff.next()).await;
@@ -204,24 +212,21 @@ async fn again(
         };
         let tried = tokio::select! {
             biased;
-            () = shared.closing.notified() => return None,
+            () = shared.closing.notified() => return Err(None),
             tried = next => tried,
         };
         match tried {
-            Ok(link) => return Some(link),
-            Err(ConnectError::Refused { code, .. }) if is_final(code) => return None,
-            Err(_) => {}
+            Ok(link) => return Ok(link),
+            Err(error) => last = error,
         }
         if shared.lock().is_closing {
-            return None;
+            return Err(None);
+        }
+        if matches!(last, ConnectError::Refused { code, .. } if Disconnected::is_final(code)) {
+            break;
         }
     }
-    None
-}
-
-/// Whether asking again cannot help.
-const fn is_final(code: Option<Code>) -> bool {
-    matches!(code, Some(Code::Unauthenticated | Code::Version | Code::Malformed | Code::Unexpected))
+    Err(Some(Disconnected::after(&last, backoff.span)))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use sluicegate_core::{Place, Reason};
 use sluicegate_wire::quic::{self, Code, Retry};
 use std::fmt;
+use std::time::Duration;
 
 /// A "no" of the broker or of the client itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,13 @@ pub struct Refusal {
     pub reason: Option<Reason>,
     /// Whether and when the same may succeed.
     pub retry: Retry,
+}
+
+impl Refusal {
+    /// Said by a server that stops: the next one may say yes.
+    pub(crate) fn is_shutdown(&self) -> bool {
+        self.reason == Some(Reason::Shutdown)
+    }
 }
 
 impl From<quic::Refusal> for Refusal {
@@ -82,11 +90,65 @@ impl fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
+/// Why a client has given up its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disconnected {
+    /// What the server said last; none when there was no server to say anything, or a code that
+    /// this client does not know.
+    pub code: Option<Code>,
+    /// The same as a refusal, with its advice: [`Retry::Never`] when another client with the same
+    /// options would meet the same.
+    pub why: Refusal,
+}
+
+impl Disconnected {
+    /// After the last try.
+    pub(crate) fn after(error: &ConnectError, again: Duration) -> Self {
+        let code = match error {
+            ConnectError::Refused { code, .. } => *code,
+            _ => None,
+        };
+        let never = Self::is_final(code);
+        let reason = match code {
+            Some(Code::Busy) => Reason::Limit,
+            _ if never => Reason::NotAllowed,
+            _ => Reason::Gone,
+        };
+        let millis = u16::try_from(again.as_millis()).unwrap_or(u16::MAX);
+        let retry = if never { Retry::Never } else { Retry::After(millis) };
+        Self { code, why: Refusal { place: Some(Place::Table), reason: Some(reason), retry } }
+    }
+
+    /// Whether asking again cannot help.
+    pub(crate) const fn is_final(code: Option<Code>) -> bool {
+        use Code::{Malformed, Unauthenticated, Unexpected, Version};
+        matches!(code, Some(Unauthenticated | Version | Malformed | Unexpected))
+    }
+}
+
+impl fmt::Display for Disconnected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = match self.code {
+            Some(Code::Busy) => "the server has no room",
+            Some(Code::Unauthenticated) => "token and tenant do not go together",
+            Some(Code::Version) => "the server speaks no version of the protocol that this does",
+            Some(Code::Malformed | Code::Unexpected) => {
+                "the server does not understand this client"
+            }
+            Some(_) => "the server has ended it",
+            None => "the server cannot be reached",
+        };
+        write!(f, "the connection was given up, {said}: {}", self.why)
+    }
+}
+
 /// What became of a publish that was not sequenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishError {
-    /// The client is closed.
+    /// The application has closed the client.
     Closed,
+    /// The client has given up its connection: it was not published.
+    Disconnected(Disconnected),
     /// There is no room in the window or the queue at this moment: only of a publish that does not
     /// wait.
     Full,
@@ -102,6 +164,7 @@ impl fmt::Display for PublishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => write!(f, "the client is closed"),
+            Self::Disconnected(why) => write!(f, "{why}"),
             Self::Full => write!(f, "the client's window or queue is full: wait, or try later"),
             Self::Size => write!(f, "a batch has 1 to 4096 records and less than 16 MiB"),
             Self::Refused(why) => write!(f, "refused: {why}"),
@@ -115,8 +178,11 @@ impl std::error::Error for PublishError {}
 /// Why there is no subscription, or none any more; or why a topic cannot be published to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopicError {
-    /// The client is closed.
+    /// The application has closed the client.
     Closed,
+    /// The client has given up its connection, and with it all that is left of the client: the
+    /// server does not want it, or it was tried in vain as often as the options say.
+    Disconnected(Disconnected),
     /// The broker has ended it.
     Ended(Refusal),
     /// The broker has said no.
@@ -127,6 +193,7 @@ impl fmt::Display for TopicError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => write!(f, "the client is closed"),
+            Self::Disconnected(why) => write!(f, "{why}"),
             Self::Ended(why) => write!(f, "the broker ended the subscription: {why}"),
             Self::Refused(why) => write!(f, "refused: {why}"),
         }

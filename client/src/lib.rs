@@ -40,7 +40,7 @@ mod topic;
 mod transport;
 
 pub use client::Client;
-pub use error::{ConnectError, PublishError, Refusal, TopicError};
+pub use error::{ConnectError, Disconnected, PublishError, Refusal, TopicError};
 pub use options::{Options, Policy, Reconnect, Start, SubscribeOptions, Trust};
 pub use publishing::Publisher;
 pub use sluicegate_core::Policy as Queue;

@@ -10,7 +10,7 @@ use quinn::{Connection, ConnectionError, Endpoint, RecvStream, SendStream, VarIn
 use sluicegate_wire::quic::{self, Assembler, CLOSE_DONE, Code, Frame, VERSION};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::time::timeout;
+use tokio::time::{sleep_until, timeout};
 
 /// The longest frame on the control stream.
 const CONTROL_FRAME: u64 = 64 << 10;
@@ -125,8 +125,9 @@ fn ended(error: ConnectionError) -> ConnectError {
     }
 }
 
-/// Serves a connection until it ends, by itself or because all was published and the client is
-/// being closed.
+/// Serves a connection until it ends: by itself; or because all was published and the client is
+/// being closed; or because the server goes away, and what was under way is done or its grace
+/// over.
 pub(crate) async fn serve(shared: &Arc<Shared>, link: Link) {
     let Link { connection, send, control, .. } = link;
     tokio::select! {
@@ -135,8 +136,47 @@ pub(crate) async fn serve(shared: &Arc<Shared>, link: Link) {
         () = ask(shared, send) => {}
         () = accept(shared, &connection) => {}
         () = publishing::work(shared, &connection) => {}
+        () = grace(shared) => {}
+    }
+    // A server that goes away has ended the connection when all is here: not all of it is read.
+    let leaves_at = shared.lock().leaves_at();
+    if let Some(leaves_at) = leaves_at {
+        // Who does not read what has come in time does so from the next server, if it has it.
+        tokio::select! {
+            biased;
+            () = heard_out(shared) => {}
+            () = sleep_until(leaves_at) => {}
+        }
     }
     connection.close(VarInt::from_u32(CLOSE_DONE), b"done");
+}
+
+/// Ends when the server has said that it goes away, and its grace is over.
+async fn grace(shared: &Shared) {
+    loop {
+        let mut told = std::pin::pin!(shared.leaving.notified());
+        told.as_mut().enable();
+        let leaves_at = shared.lock().leaves_at();
+        if let Some(leaves_at) = leaves_at {
+            return sleep_until(leaves_at).await;
+        }
+        told.await;
+    }
+}
+
+/// Waits until the streams of all subscriptions are over, or the client is being closed.
+pub(crate) async fn heard_out(shared: &Shared) {
+    loop {
+        let mut parted = std::pin::pin!(shared.parted.notified());
+        parted.as_mut().enable();
+        {
+            let state = shared.lock();
+            if state.is_closing || state.is_heard_out() {
+                return;
+            }
+        }
+        parted.await;
+    }
 }
 
 /// Hears the broker's answers.
@@ -144,6 +184,7 @@ async fn hear(shared: &Shared, mut control: Control) {
     while let Some(frame) = control.next().await {
         let Ok(frame) = quic::decode(&frame) else { return };
         let Some(frame) = frame else { continue };
+        let goes_away = matches!(frame, Frame::GoAway { .. });
         let mut state = shared.lock();
         let is_due = match frame {
             Frame::Ack { request, first } => state.acked(request, first),
@@ -157,12 +198,19 @@ async fn hear(shared: &Shared, mut control: Control) {
                 state.pong(token);
                 true
             }
-            Frame::GoAway { .. } | Frame::Pong { .. } => true,
+            Frame::GoAway { grace_ms } => {
+                state.go_away(grace_ms);
+                true
+            }
+            Frame::Pong { .. } => true,
             _ => false,
         };
         drop(state);
         if !is_due {
             return;
+        }
+        if goes_away {
+            shared.leaving.notify_waiters();
         }
         // A topic that is bound may be published to, and has subscriptions that wait for it.
         shared.queued.notify_one();

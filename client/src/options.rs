@@ -14,6 +14,13 @@ pub enum Trust {
     Certificates(Vec<CertificateDer<'static>>),
     /// The SHA-256 of its certificate is this, as `sluicegate-quic serve` prints it.
     Fingerprint([u8; 32]),
+    /// The operating system trusts whoever has signed its certificate, which is for the host of
+    /// the address. On Apple's systems and Windows the system itself verifies it; elsewhere the
+    /// roots are read when a connection is made, from where `SSL_CERT_FILE` and `SSL_CERT_DIR`
+    /// say, or else from where the system keeps them.
+    ///
+    /// Cost: some milliseconds for each connection, to read the roots.
+    System,
 }
 
 /// How a client connects, and what it holds. `Options::new(trust)` is a start.

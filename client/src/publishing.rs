@@ -2,6 +2,7 @@
 
 use crate::client::Handle;
 use crate::error::{PublishError, Refusal};
+use crate::link;
 use crate::state::{Item, Reply, Shared, State};
 use bytes::Bytes;
 use quinn::{Connection, SendStream};
@@ -81,7 +82,7 @@ impl Publisher {
     ) -> Result<u64, PublishError> {
         let (tell, told) = oneshot::channel();
         self.enqueue(records, Some(Reply { waits, tell })).await?;
-        told.await.unwrap_or(Err(PublishError::Closed))
+        told.await.unwrap_or_else(|_| Err(self.handle.shared().lock().publish_end()))
     }
 
     /// Publishes a record if there is room at this moment.
@@ -94,7 +95,7 @@ impl Publisher {
         let shared = self.handle.shared();
         let mut state = shared.lock();
         if state.is_closing {
-            return Err(PublishError::Closed);
+            return Err(state.publish_end());
         }
         let permit = match state.window.ask(cost) {
             Answer::Granted(permit) => permit,
@@ -130,7 +131,7 @@ impl Publisher {
         if let Some(mut waiting) = place {
             let told = (&mut waiting.told).await;
             waiting.is_over = true;
-            told.map_err(|_| PublishError::Closed)?;
+            told.map_err(|_| shared.lock().publish_end())?;
             shared.queued.notify_one();
         }
         Ok(())
@@ -153,7 +154,7 @@ async fn permit(shared: &Arc<Shared>, cost: u64) -> Result<Permit, PublishError>
         let mut state = shared.lock();
         match state.window.ask(cost) {
             Answer::Granted(permit) => return Ok(permit),
-            Answer::Refused(_) if state.is_closing => return Err(PublishError::Closed),
+            Answer::Refused(_) if state.is_closing => return Err(state.publish_end()),
             Answer::Refused(why) => return Err(PublishError::Refused(why.into())),
             Answer::Waits(ticket) => {
                 let (tell, told) = oneshot::channel();
@@ -165,7 +166,7 @@ async fn permit(shared: &Arc<Shared>, cost: u64) -> Result<Permit, PublishError>
     let mut waiting = InWindow { shared, ticket, told };
     match (&mut waiting.told).await {
         Ok(Ok(permit)) => Ok(permit),
-        Ok(Err(_)) | Err(_) => Err(PublishError::Closed),
+        Ok(Err(_)) | Err(_) => Err(shared.lock().publish_end()),
     }
 }
 
@@ -198,7 +199,7 @@ fn place(shared: &Shared, item: Item) -> Result<Option<InQueue<'_>>, PublishErro
             let closing = state.is_closing;
             state.window.give_back(item.permit);
             state.pump();
-            Err(if closing { PublishError::Closed } else { PublishError::Refused(why.into()) })
+            Err(if closing { state.publish_end() } else { PublishError::Refused(why.into()) })
         }
         Place::Waits(ticket) => {
             let (tell, told) = oneshot::channel();
@@ -249,16 +250,20 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// Sends what is queued, in order, until the connection is over; or, when the client is being
-/// closed, until nothing is left and all of it has arrived.
-pub(crate) async fn work(shared: &Arc<Shared>, link: &Connection) {
-    let Ok(mut stream) = link.open_uni().await else { return };
+/// Sends what is queued, in order, until the connection is over; when the client is being closed,
+/// until nothing is left and all of it has arrived; or, when the server goes away, until what was
+/// sent is answered and the subscriptions have all that was theirs.
+pub(crate) async fn work(shared: &Arc<Shared>, connection: &Connection) {
+    let Ok(mut stream) = connection.open_uni().await else { return };
     loop {
         let mut queued = std::pin::pin!(shared.queued.notified());
         queued.as_mut().enable();
-        let (next, closing) = {
+        let (next, closing, leaving) = {
             let mut state = shared.lock();
-            (next(&mut state, shared), state.is_closing)
+            let leaving = state.leaves_at().is_some();
+            // What waits is for the next server.
+            let next = if leaving { None } else { next(&mut state, shared) };
+            (next, state.is_closing, leaving)
         };
         match next {
             Some(writing) => {
@@ -267,6 +272,10 @@ pub(crate) async fn work(shared: &Arc<Shared>, link: &Connection) {
                 }
             }
             None if closing => return finish(shared, stream).await,
+            None if leaving => {
+                finish(shared, stream).await;
+                return link::heard_out(shared).await;
+            }
             None => queued.await,
         }
     }

@@ -1,22 +1,30 @@
 //! What the tasks and handles of one client share: checkpoints 1, 2 and 7, and who waits for what.
 
-use crate::error::{PublishError, Refusal, TopicError};
+use crate::error::{Disconnected, PublishError, Refusal, TopicError};
 use crate::options::SubscribeOptions;
-use crate::subscription::Arrived;
 use crate::topic::{Bound, Right, Topic};
 use bytes::Bytes;
 use sluicegate_core::client::inbox::Inbox;
 use sluicegate_core::client::queue::Queue;
 use sluicegate_core::client::window::{Permit, Window};
 use sluicegate_core::{Limits, Ticket};
-use sluicegate_wire::quic::{Frame, Mode, Start};
+use sluicegate_wire::quic::{Frame, Mode, Retry, Start};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
 /// The most topics of one client.
 const MAX_TOPICS: usize = 4096;
+
+/// When a publish that a stopping server has refused may be tried again: by then it is queued for
+/// the next one.
+const NEXT_SERVER: Retry = Retry::After(100);
+
+/// For how long a server that goes away is believed that it stays.
+const LONGEST_GRACE: Duration = Duration::from_hours(1);
 
 /// What the transport may hold unacknowledged: what was handed to it before has arrived.
 const IN_TRANSIT: u64 = 2 << 20;
@@ -29,6 +37,10 @@ pub(crate) struct Shared {
     pub(crate) queued: Notify,
     /// There is something for the control stream.
     pub(crate) asked: Notify,
+    /// The server goes away.
+    pub(crate) leaving: Notify,
+    /// A subscription's stream is over, or nobody wants it any more.
+    pub(crate) parted: Notify,
     /// The client is being closed.
     pub(crate) closing: Notify,
     /// It is closed.
@@ -42,10 +54,20 @@ impl Shared {
             state: Mutex::new(State::new(&limits)),
             queued: Notify::new(),
             asked: Notify::new(),
+            leaving: Notify::new(),
+            parted: Notify::new(),
             closing: Notify::new(),
             closed: Notify::new(),
             limits,
         })
+    }
+
+    /// Nothing more is published, and what is queued goes out.
+    pub(crate) fn close(&self) {
+        self.lock().close();
+        self.closing.notify_one();
+        self.queued.notify_one();
+        self.parted.notify_waiters();
     }
 
     /// Never held across an await.
@@ -105,7 +127,7 @@ enum Ask {
 pub(crate) struct Sub {
     topic: usize,
     options: SubscribeOptions,
-    pub(crate) inbox: Inbox<Arrived>,
+    pub(crate) inbox: Inbox<Bytes>,
     pub(crate) waker: Option<Waker>,
     /// The topic's epoch, and the number of the record that comes next.
     pub(crate) position: Option<(u64, u64)>,
@@ -149,15 +171,22 @@ pub(crate) struct State {
     pub(crate) topics: Vec<Topic>,
     asks: BTreeMap<u64, Ask>,
     next_request: u64,
-    /// Frames for the control stream. Bounded by the topics and subscriptions that ask.
+    /// What the control stream shall ask for. Bounded by the topics and subscriptions that ask.
     outbox: VecDeque<Vec<u8>>,
+    /// What it shall say besides: a server that goes away is told this too. Bounded by the
+    /// subscriptions that end, and for the rest by twice the most topics.
+    replies: VecDeque<Vec<u8>>,
     pub(crate) subs: BTreeMap<u64, Sub>,
     next_sub: u64,
     is_up: bool,
+    /// The server goes away: nothing new is asked of it, and at this time it is left.
+    leaves_at: Option<Instant>,
     /// The longest frame that the broker takes, in bytes.
     pub(crate) max_frame: u64,
     pub(crate) is_closing: bool,
     is_closed: bool,
+    /// Why there will be no connection, though the application has not closed the client.
+    pub(crate) given_up: Option<Disconnected>,
     /// Sent without asking and maybe not arrived: bytes and records.
     transit: VecDeque<(u64, u64)>,
     transit_bytes: u64,
@@ -176,12 +205,15 @@ impl State {
             asks: BTreeMap::new(),
             next_request: 1,
             outbox: VecDeque::new(),
+            replies: VecDeque::new(),
             subs: BTreeMap::new(),
             next_sub: 0,
             is_up: false,
+            leaves_at: None,
             max_frame: limits.max_frame_bytes,
             is_closing: false,
             is_closed: false,
+            given_up: None,
             transit: VecDeque::new(),
             transit_bytes: 0,
             stats: Stats::default(),
@@ -203,7 +235,7 @@ impl State {
         right: Right,
     ) -> Result<(usize, Option<Bound>), TopicError> {
         if self.is_closing {
-            return Err(TopicError::Closed);
+            return Err(self.topic_end());
         }
         let same = |topic: &Topic| &*topic.name == name;
         let at = self.topics.iter().position(same).unwrap_or(self.topics.len());
@@ -219,7 +251,7 @@ impl State {
             self.topics.push(Topic::new(name));
         }
         let told = self.topics[at].want(right);
-        if self.is_up {
+        if self.asks_more() {
             self.bind(at, right);
         }
         Ok((at, told))
@@ -246,10 +278,35 @@ impl State {
         }
     }
 
+    /// The server has said that it goes away, and how long it stays. What was not asked yet is
+    /// asked of the next one.
+    pub(crate) fn go_away(&mut self, grace_ms: u64) {
+        let grace = Duration::from_millis(grace_ms).min(LONGEST_GRACE);
+        self.leaves_at.get_or_insert_with(|| Instant::now() + grace);
+        self.outbox.clear();
+    }
+
+    /// When the server is left; none while it has not said that it goes away.
+    pub(crate) const fn leaves_at(&self) -> Option<Instant> {
+        self.leaves_at
+    }
+
+    /// Whether the connection is there and stays.
+    const fn asks_more(&self) -> bool {
+        self.is_up && self.leaves_at.is_none()
+    }
+
+    /// Whether no stream of a subscription goes on: all have said their last word.
+    pub(crate) fn is_heard_out(&self) -> bool {
+        self.subs.values().all(|sub| sub.number.is_none() || sub.ended.is_some())
+    }
+
     /// The connection is gone.
     pub(crate) fn down(&mut self) {
         self.is_up = false;
+        self.leaves_at = None;
         self.outbox.clear();
+        self.replies.clear();
         for (_, ask) in std::mem::take(&mut self.asks) {
             if let Ask::Publish { tell, permit, records } = ask {
                 self.stats.unknown += records;
@@ -315,8 +372,12 @@ impl State {
     pub(crate) fn refused(&mut self, request: u64, why: Refusal) -> bool {
         match self.asks.remove(&request) {
             None => return false,
+            // The server stops, which it may say here first: the next one is asked again.
+            Some(Ask::Bind { .. } | Ask::Subscribe { .. }) if why.is_shutdown() => {}
             Some(Ask::Bind { topic, right }) => self.refuse_topic(topic, right, why),
             Some(Ask::Publish { tell, permit, records }) => {
+                let retry = if why.is_shutdown() { NEXT_SERVER } else { why.retry };
+                let why = Refusal { retry, ..why };
                 self.stats.refused += records;
                 self.window.give_back(permit);
                 let _ = tell.send(Err(PublishError::Refused(why)));
@@ -371,6 +432,9 @@ impl State {
     }
 
     fn subscribe(&mut self, id: u64) {
+        if !self.asks_more() {
+            return;
+        }
         let pending = |ask: &Ask| matches!(ask, Ask::Subscribe { sub } if *sub == id);
         if self.asks.values().any(pending) {
             return;
@@ -389,7 +453,7 @@ impl State {
     pub(crate) fn subscribed(&mut self, request: u64, number: u32) -> Option<(u64, u64)> {
         let Some(Ask::Subscribe { sub: id }) = self.asks.remove(&request) else { return None };
         let Some(sub) = self.subs.get_mut(&id) else {
-            self.outbox.push_back(Frame::Unsubscribe { subscription: number }.bytes());
+            self.replies.push_back(Frame::Unsubscribe { subscription: number }.bytes());
             return None;
         };
         sub.number = Some(number);
@@ -413,24 +477,31 @@ impl State {
         }
     }
 
+    /// A subscription's stream is over, and the next connection goes on with it.
+    pub(crate) fn part_sub(&mut self, life: (u64, u64)) {
+        if let Some(sub) = self.living(life) {
+            sub.number = None;
+        }
+    }
+
     /// The application has enough of a subscription.
     pub(crate) fn drop_sub(&mut self, id: u64) {
         let Some(sub) = self.subs.remove(&id) else { return };
         sub.reader.notify_waiters();
         if let (Some(subscription), None) = (sub.number, sub.ended) {
-            self.outbox.push_back(Frame::Unsubscribe { subscription }.bytes());
+            self.replies.push_back(Frame::Unsubscribe { subscription }.bytes());
         }
     }
 
     pub(crate) fn take_asked(&mut self) -> Option<Vec<u8>> {
-        self.outbox.pop_front()
+        self.replies.pop_front().or_else(|| self.outbox.pop_front())
     }
 
     /// Answers a ping.
     pub(crate) fn pong(&mut self, token: u64) {
         // A peer that asks again before it was answered gets one answer.
-        if self.outbox.len() < 2 * MAX_TOPICS {
-            self.outbox.push_back(Frame::Pong { token }.bytes());
+        if self.replies.len() < 2 * MAX_TOPICS {
+            self.replies.push_back(Frame::Pong { token }.bytes());
         }
     }
 
@@ -461,15 +532,26 @@ impl State {
         self.transit_bytes = 0;
     }
 
+    /// What a publish gets after the end.
+    pub(crate) fn publish_end(&self) -> PublishError {
+        self.given_up.map_or(PublishError::Closed, PublishError::Disconnected)
+    }
+
+    /// What a topic or a subscription gets after the end.
+    pub(crate) fn topic_end(&self) -> TopicError {
+        self.given_up.map_or(TopicError::Closed, TopicError::Disconnected)
+    }
+
     /// Nothing more is published: who waits in the window or before the queue is refused.
     pub(crate) fn close(&mut self) {
         self.is_closing = true;
         self.window.close();
         self.pump();
         self.queue.close();
+        let why = self.publish_end();
         while let Some((ticket, item, _)) = self.queue.poll() {
             self.queue_waits.remove(&ticket);
-            self.give_up(item, PublishError::Closed);
+            self.give_up(item, why);
         }
     }
 
@@ -477,15 +559,17 @@ impl State {
     pub(crate) fn end(&mut self) {
         self.close();
         self.is_closed = true;
+        let why = self.publish_end();
         if let Some(item) = self.carried.take() {
-            self.give_up(item, PublishError::Closed);
+            self.give_up(item, why);
         }
         while let Some(popped) = self.queue.pop() {
-            self.give_up(popped.item, PublishError::Closed);
+            self.give_up(popped.item, why);
         }
         self.topics.iter_mut().for_each(Topic::end);
+        let why = self.topic_end();
         for sub in self.subs.values_mut() {
-            sub.end(TopicError::Closed);
+            sub.end(why);
             sub.reader.notify_waiters();
         }
     }

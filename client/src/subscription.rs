@@ -6,7 +6,7 @@ use crate::state::{Shared, Sub};
 use bytes::Bytes;
 use futures_core::Stream;
 use quinn::{Connection, ReadError, RecvStream, VarInt};
-use sluicegate_core::client::inbox::{Answer, Event as Kept, Next};
+use sluicegate_core::client::inbox::{Answer, Beginning, Event as Kept, Next};
 use sluicegate_core::{Gap, Place, Reason};
 use sluicegate_wire::quic::{self, Assembler, Code, Frame, Retry, varint};
 use std::future::poll_fn;
@@ -31,7 +31,9 @@ pub enum Event {
         /// What was published.
         payload: Bytes,
     },
-    /// The topic's life began anew while there was no connection: numbers begin anew too.
+    /// The topic's life began anew while there was no connection: numbers begin anew too. It comes
+    /// between the records of both lives, whatever the policy drops of them; a life of which no
+    /// record is left is not told when a later one has begun.
     Restarted {
         /// The topic's epoch.
         epoch: u64,
@@ -49,17 +51,6 @@ const BROKEN: TopicError = TopicError::Ended(Refusal {
     reason: Some(Reason::Gone),
     retry: Retry::Never,
 });
-
-/// What an inbox holds.
-#[derive(Clone, Debug)]
-pub(crate) enum Arrived {
-    /// A block of records: a count, and as many lengths with bytes.
-    Batch(Bytes),
-    Restarted {
-        epoch: u64,
-        start: u64,
-    },
-}
 
 /// What is left of the batch that was taken last.
 #[derive(Debug)]
@@ -139,10 +130,10 @@ impl Subscription {
             }
             match taken.next {
                 Next::Gap(gap) => return Poll::Ready(Some(Ok(Event::Gap(gap)))),
-                Next::Event(Kept { value: Arrived::Restarted { epoch, start }, .. }) => {
+                Next::Beginning(Beginning { epoch, start }) => {
                     return Poll::Ready(Some(Ok(Event::Restarted { epoch, start })));
                 }
-                Next::Event(Kept { first, records, value: Arrived::Batch(block), .. }) => {
+                Next::Event(Kept { first, records, value: block, .. }) => {
                     let mut rest = &block[..];
                     varint::take(&mut rest).expect("the block was checked when it came");
                     let at = block.len() - rest.len();
@@ -169,6 +160,7 @@ impl Drop for Subscription {
     fn drop(&mut self) {
         let shared = self.handle.shared();
         shared.lock().drop_sub(self.id);
+        shared.parted.notify_waiters();
         shared.asked.notify_one();
     }
 }
@@ -215,9 +207,8 @@ pub(crate) async fn read(shared: Arc<Shared>, connection: Connection, stream: Re
         };
         let frame = match frame {
             Ok(frame) => Bytes::from(frame),
-            Err(Stop::Lost) => return,
-            Err(Stop::Ended(why)) => {
-                shared.lock().end_sub(life, why);
+            Err(stop) => {
+                over(&shared, life, stop);
                 return reader.stop();
             }
         };
@@ -225,6 +216,17 @@ pub(crate) async fn read(shared: Arc<Shared>, connection: Connection, stream: Re
             return reader.stop();
         }
     }
+}
+
+/// A subscription's stream is over. A server that stops ends the stream and not the subscription:
+/// the next one goes on.
+fn over(shared: &Shared, life: Life, stop: Stop) {
+    match stop {
+        Stop::Ended(TopicError::Ended(why)) if why.is_shutdown() => shared.lock().part_sub(life),
+        Stop::Ended(why) => shared.lock().end_sub(life, why),
+        Stop::Lost => shared.lock().part_sub(life),
+    }
+    shared.parted.notify_waiters();
 }
 
 /// The server does not keep to the protocol.
@@ -238,10 +240,7 @@ fn begin(sub: &mut Sub, epoch: u64, start: u64) {
     let is_new = sub.position.is_some_and(|(before, _)| before != epoch);
     sub.position = Some((epoch, start));
     if is_new {
-        let value = Arrived::Restarted { epoch, start };
-        let event = Kept { first: start, records: 0, bytes: 0, value };
-        // Where there is no room for the news, the numbers tell it.
-        let _ = sub.inbox.push(event);
+        sub.inbox.begin(Beginning { epoch, start });
         sub.wake();
     }
 }
@@ -250,7 +249,7 @@ fn begin(sub: &mut Sub, epoch: u64, start: u64) {
 async fn arrive(shared: &Shared, (life, wake): (Life, &Notify), frame: &Bytes) -> bool {
     match quic::decode(frame) {
         Ok(Some(Frame::Events { first, records })) => {
-            let value = Arrived::Batch(frame.slice_ref(records.block()));
+            let value = frame.slice_ref(records.block());
             let bytes = u32::try_from(records.block().len()).unwrap_or(u32::MAX);
             let event = Kept { first, records: records.count(), bytes, value };
             push(shared, (life, wake), event).await
@@ -268,19 +267,19 @@ async fn arrive(shared: &Shared, (life, wake): (Life, &Notify), frame: &Bytes) -
             true
         }
         Ok(Some(Frame::Ended { why })) => {
-            shared.lock().end_sub(life, TopicError::Ended(why.into()));
+            over(shared, life, Stop::Ended(TopicError::Ended(why.into())));
             false
         }
         Ok(None) => true,
         Ok(Some(_)) | Err(_) => {
-            shared.lock().end_sub(life, BROKEN);
+            over(shared, life, Stop::Ended(BROKEN));
             false
         }
     }
 }
 
 /// Puts an event into the inbox; where that blocks, waits until there is room.
-async fn push(shared: &Shared, (life, wake): (Life, &Notify), event: Kept<Arrived>) -> bool {
+async fn push(shared: &Shared, (life, wake): (Life, &Notify), event: Kept<Bytes>) -> bool {
     let next = event.first.saturating_add(event.records.into());
     let mut event = event;
     loop {

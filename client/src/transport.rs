@@ -9,6 +9,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls_platform_verifier::BuilderVerifierExt;
 use sha2::{Digest, Sha256};
 use sluicegate_wire::quic::ALPN;
 use std::sync::Arc;
@@ -83,6 +84,7 @@ pub(crate) fn client(options: &Options, is_local: bool) -> Result<ClientConfig, 
                 .with_custom_certificate_verifier(Arc::new(verifier))
                 .with_no_client_auth()
         }
+        Trust::System => builder.with_platform_verifier().map_err(wrong)?.with_no_client_auth(),
     };
     tls.alpn_protocols = vec![ALPN.to_vec()];
     let tls = QuicClientConfig::try_from(tls)

@@ -4,9 +4,10 @@
 mod support;
 
 use sluicegate_client::{
-    Client, Code, ConnectError, Limits, Options, Place, PublishError, Reason, Retry, TopicError,
+    Client, Code, ConnectError, Limits, Options, Place, PublishError, Reason, Retry,
+    SubscribeOptions, TopicError,
 };
-use sluicegate_wire::quic::{Frame, Mode};
+use sluicegate_wire::quic::{Frame, Mode, decode};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use support::{Peer, Server, no, soon, until};
@@ -169,7 +170,7 @@ async fn a_refused_right_does_not_stay_with_the_topic() {
     };
     let (refused, ()) = tokio::join!(client.publisher("news"), refuse(&mut peer, PUBLISH));
     assert!(matches!(refused, Err(TopicError::Refused(_))), "{refused:?}");
-    let options = sluicegate_client::SubscribeOptions::default();
+    let options = SubscribeOptions::default();
     let (_subscription, _stream) =
         tokio::join!(async { soon(client.subscribe("news", options)).await.unwrap() }, async {
             peer.bind(SUBSCRIBE, 5).await;
@@ -293,4 +294,85 @@ async fn unknown_frames_are_passed_over_and_broken_ones_end_the_connection() {
     let mut stream = peer.publishes().await;
     assert_eq!(stream.expect(copied).await.2, [b"still here"]);
     assert_eq!(client.stats().reconnects, 3);
+}
+
+/// What is under way is finished; what is new waits for the next connection.
+#[tokio::test]
+async fn a_server_that_goes_away_is_asked_nothing_new() {
+    let server = Server::start();
+    let (client, mut peer) = server.pair(server.options()).await;
+    let publisher = publisher(&client, &mut peer).await;
+    let asked = tokio::spawn({
+        let publisher = publisher.clone();
+        async move { publisher.publish_acked("under way").await }
+    });
+    let mut stream = peer.publishes().await;
+    let request = stream.expect(copied).await.1;
+    let Mode::Acked { request } = request else { panic!("{request:?}") };
+    peer.tell(&Frame::GoAway { grace_ms: 600_000 }).await;
+    // The end of the stream says that it was heard.
+    assert_eq!(soon(stream.next()).await, None);
+    publisher.publish("new").await.unwrap();
+    let other = tokio::spawn({
+        let client = client.clone();
+        async move { client.publisher("other").await.map(drop) }
+    });
+    let third = client.subscribe("third", SubscribeOptions::default());
+    let mut third = pin!(third);
+    assert!(third.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    peer.tell(&Frame::Ping { token: 9 }).await;
+    peer.expect(|frame| assert_eq!(frame, Frame::Pong { token: 9 })).await;
+    peer.tell(&Frame::Ack { request, first: 4 }).await;
+    assert_eq!(soon(asked).await.unwrap(), Ok(4));
+    // Nothing is under way: there is nothing to wait for.
+    soon(peer.connection.closed()).await;
+    assert_eq!(soon(peer.control.next()).await, None, "it was asked for something");
+
+    let mut peer = server.greet().await;
+    peer.bind(PUBLISH, 6).await;
+    let mut stream = peer.publishes().await;
+    assert_eq!(stream.expect(copied).await, (6, Mode::Unacked, vec![b"new".to_vec()]));
+    let rights = soon(peer.control.next()).await.unwrap();
+    assert!(matches!(decode(&rights), Ok(Some(Frame::Bind { .. }))), "{rights:?}");
+    assert_eq!((client.stats().unknown, client.stats().reconnects), (0, 1));
+    other.abort();
+}
+
+#[tokio::test]
+async fn a_server_that_goes_away_is_left_when_its_grace_is_over() {
+    let server = Server::start();
+    let (client, mut peer) = server.pair(server.options()).await;
+    let publisher = publisher(&client, &mut peer).await;
+    let asked = tokio::spawn(async move { publisher.publish_acked("never answered").await });
+    peer.publishes().await.expect(copied).await;
+    peer.tell(&Frame::GoAway { grace_ms: 1 }).await;
+    assert_eq!(soon(asked).await.unwrap(), Err(PublishError::Unknown));
+    soon(peer.connection.closed()).await;
+    server.greet().await.bind(PUBLISH, 5).await;
+    assert_eq!((client.stats().unknown, client.stats().reconnects), (1, 1));
+}
+
+/// What was asked before the client knew is asked again, and what was refused may be.
+#[tokio::test]
+async fn what_a_stopping_server_refuses_is_for_the_next_one() {
+    let server = Server::start();
+    let (client, mut peer) = server.pair(server.options()).await;
+    let publisher = publisher(&client, &mut peer).await;
+    let asked = tokio::spawn(async move { publisher.publish_acked("late").await });
+    let mode = peer.publishes().await.expect(copied).await.1;
+    let Mode::Acked { request } = mode else { panic!("{mode:?}") };
+    let why = no(Place::Admission.code(), Reason::Shutdown.code(), Retry::Never);
+    peer.tell(&Frame::Refused { request, why }).await;
+    let Err(PublishError::Refused(told)) = soon(asked).await.unwrap() else { panic!() };
+    assert_eq!((told.reason, told.retry), (Some(Reason::Shutdown), Retry::After(100)));
+    let (other, _peer) = tokio::join!(soon(client.publisher("other")), async {
+        let request = peer.asked_bind(PUBLISH).await;
+        peer.tell(&Frame::Refused { request, why }).await;
+        peer.connection.close(0_u32.into(), b"shutdown");
+        let mut peer = server.greet().await;
+        peer.bind(PUBLISH, 1).await;
+        peer.bind(PUBLISH, 2).await;
+        peer
+    });
+    assert!(other.is_ok(), "{other:?}");
 }

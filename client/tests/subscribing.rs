@@ -5,8 +5,8 @@ mod support;
 
 use quinn::SendStream;
 use sluicegate_client::{
-    Client, Event, Gap, Limits, Options, Place, Queue, Reason, Start, SubscribeOptions,
-    Subscription, TopicError,
+    Client, Code, Disconnected, Event, Gap, Limits, Options, Place, Queue, Reason, Refusal, Start,
+    SubscribeOptions, Subscription, TopicError,
 };
 use sluicegate_wire::quic::{self, Frame, Retry};
 use std::pin::pin;
@@ -141,6 +141,152 @@ async fn a_subscription_goes_on_with_the_record_after_its_last_one() {
     assert_eq!(soon(sub.next()).await, Some(Ok(Event::Gap(lost))));
     assert_eq!(soon(sub.next()).await, record(5, "e"));
     assert_eq!(client.stats().reconnects, 1);
+}
+
+/// That the topic began anew is no record, and not dropped as one.
+#[tokio::test]
+async fn a_full_inbox_still_tells_that_the_topic_began_anew() {
+    for (policy, got) in [
+        (Queue::DropNew, "1 2 -1 anew -3"),
+        (Queue::DropOld, "-3 anew -1 12 13"),
+        (Queue::Latest, "-3 anew -2 13"),
+    ] {
+        let server = Server::start();
+        let (client, mut peer) = server.pair(queue_of(&server, 2)).await;
+        let (mut sub, mut stream) = subscribe(&client, &mut peer, queue(policy)).await;
+        for sequence in 1..=3 {
+            stream.write_all(&events(sequence, &["x"])).await.unwrap();
+        }
+        until(|| sub.books().expected.records == 3).await;
+        peer.connection.close(0_u32.into(), b"");
+        let mut peer = server.greet().await;
+        peer.bind(SUBSCRIBE, 8).await;
+        let (request, _) = peer.asked_subscribe().await;
+        let mut stream = peer.connection.open_uni().await.unwrap();
+        let first = Frame::Subscribed { request, subscription: 3, epoch: 8, start: 11 };
+        stream.write_all(&first.bytes()).await.unwrap();
+        for sequence in 11..=13 {
+            stream.write_all(&events(sequence, &["x"])).await.unwrap();
+        }
+        until(|| sub.books().expected.records == 6).await;
+        let (mut seen, mut left) = (Vec::new(), 6);
+        while left > 0 {
+            match soon(sub.next()).await.unwrap().unwrap() {
+                Event::Record { sequence, .. } => {
+                    left -= 1;
+                    seen.push(sequence.to_string());
+                }
+                Event::Gap(gap) => {
+                    left -= gap.records;
+                    seen.push(format!("-{}", gap.records));
+                }
+                Event::Restarted { epoch, start } => {
+                    assert_eq!((epoch, start), (8, 11));
+                    seen.push("anew".to_owned());
+                }
+            }
+        }
+        assert_eq!(seen.join(" "), got, "{policy:?}");
+    }
+}
+
+/// Who reads learns why there will be nothing more to read, and so does who asks later.
+#[tokio::test]
+async fn a_token_that_is_no_longer_taken_reaches_everybody_who_waits() {
+    let server = Server::start();
+    let (client, mut peer) = server.pair(server.options()).await;
+    let (mut sub, mut stream) = subscribe(&client, &mut peer, SubscribeOptions::default()).await;
+    stream.write_all(&events(1, &["a"])).await.unwrap();
+    assert_eq!(soon(sub.next()).await, record(1, "a"));
+    let publishing = tokio::spawn({
+        let client = client.clone();
+        async move { client.publisher("orders").await.map(drop) }
+    });
+    peer.asked_bind((true, false)).await;
+    peer.connection.close(0_u32.into(), b"");
+    let peer = server.meet().await;
+    let code = u32::from(Code::Unauthenticated.number());
+    peer.connection.close(code.into(), b"the token is not known");
+    let (place, reason) = (Some(Place::Table), Some(Reason::NotAllowed));
+    let why = Refusal { place, reason, retry: Retry::Never };
+    let end = TopicError::Disconnected(Disconnected { code: Some(Code::Unauthenticated), why });
+    assert_eq!(soon(sub.next()).await, Some(Err(end)));
+    assert_eq!(soon(sub.next()).await, None);
+    assert_eq!(soon(publishing).await.unwrap(), Err(end));
+    assert_eq!(client.publisher("other").await.map(drop), Err(end));
+    assert_eq!(
+        end.to_string(),
+        "the connection was given up, token and tenant do not go together: not_allowed at table, \
+         the same will be refused again"
+    );
+}
+
+#[tokio::test]
+async fn attempts_in_vain_are_told_with_the_advice_to_try_later() {
+    let server = Server::start();
+    let mut options = server.options();
+    options.reconnect.attempts = Some(2);
+    let (client, mut peer) = server.pair(options).await;
+    let (mut sub, _stream) = subscribe(&client, &mut peer, SubscribeOptions::default()).await;
+    peer.connection.close(0_u32.into(), b"");
+    for _ in 0..2 {
+        let code = u32::from(Code::Busy.number());
+        server.meet().await.connection.close(code.into(), b"no room");
+    }
+    let (place, reason) = (Some(Place::Table), Some(Reason::Limit));
+    let why = Refusal { place, reason, retry: Retry::After(1) };
+    let end = TopicError::Disconnected(Disconnected { code: Some(Code::Busy), why });
+    assert_eq!(soon(sub.next()).await, Some(Err(end)));
+}
+
+/// A right that was there on one connection and is not on the next.
+#[tokio::test]
+async fn a_right_that_is_taken_away_ends_the_subscription_with_its_reason() {
+    for at_the_bind in [true, false] {
+        let server = Server::start();
+        let (client, mut peer) = server.pair(server.options()).await;
+        let (mut sub, _stream) = subscribe(&client, &mut peer, SubscribeOptions::default()).await;
+        peer.connection.close(0_u32.into(), b"");
+        let mut peer = server.greet().await;
+        let request = if at_the_bind {
+            peer.asked_bind(SUBSCRIBE).await
+        } else {
+            peer.bind(SUBSCRIBE, 8).await;
+            peer.asked_subscribe().await.0
+        };
+        let why = no(Place::Table.code(), Reason::NotAllowed.code(), Retry::Never);
+        peer.tell(&Frame::Refused { request, why }).await;
+        assert_eq!(soon(sub.next()).await, Some(Err(TopicError::Refused(why.into()))));
+    }
+}
+
+/// The application reads late: what a stopping server has sent is not thrown away with its
+/// connection, since the next one may not have it.
+#[tokio::test]
+async fn a_server_that_goes_away_is_heard_out_and_the_next_one_goes_on() {
+    let server = Server::start();
+    let (client, mut peer) = server.pair(queue_of(&server, 1)).await;
+    let (mut sub, mut stream) = subscribe(&client, &mut peer, queue(Queue::Block)).await;
+    peer.tell(&Frame::GoAway { grace_ms: 600_000 }).await;
+    for sequence in 1..=5 {
+        stream.write_all(&events(sequence, &["x"])).await.unwrap();
+    }
+    let why = no(Place::Egress.code(), Reason::Shutdown.code(), Retry::Never);
+    stream.write_all(&Frame::Ended { why }.bytes()).await.unwrap();
+    stream.finish().unwrap();
+    assert_eq!(soon(stream.stopped()).await, Ok(None), "all of it is acknowledged");
+    peer.connection.close(0_u32.into(), b"shutdown");
+    until(|| sub.books().expected.records == 1).await;
+    for sequence in 1..=5 {
+        assert_eq!(soon(sub.next()).await, record(sequence, "x"));
+    }
+    let mut peer = server.greet().await;
+    peer.bind(SUBSCRIBE, 8).await;
+    let (request, start) = peer.asked_subscribe().await;
+    assert_eq!(start, Start::At { epoch: 7, sequence: 6 });
+    let mut stream = peer.subscribed(request, 6).await;
+    stream.write_all(&events(6, &["y"])).await.unwrap();
+    assert_eq!(soon(sub.next()).await, record(6, "y"));
 }
 
 /// What was dropped here does not come again: it was told.

@@ -10,8 +10,8 @@ use memory::{Network, TestRuntime};
 use quinn::Endpoint;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use sluicegate_client::{
-    Client, Event, Options, PublishError, Publisher, Queue, Start, SubscribeOptions, Subscription,
-    Trust, endpoint_config,
+    Client, Event, Options, PublishError, Publisher, Queue, Reason, Retry, Start, SubscribeOptions,
+    Subscription, Trust, endpoint_config,
 };
 use sluicegate_core::{Broker, Limits};
 use sluicegate_quic::server::{self, Serving};
@@ -267,6 +267,86 @@ async fn after_a_restart_the_numbers_begin_anew_and_the_application_is_told() {
         }
     }
     assert!(restarted, "it was not told");
+    check(&second);
+}
+
+/// Publishes this until it is sequenced: what a stopping server refuses, the next one takes. One
+/// that reached it after its last word was not answered, and is published again. Answers how many
+/// of those there were.
+async fn insist(publisher: &Publisher, number: u32) -> u64 {
+    let mut unknown = 0;
+    loop {
+        match within(publisher.publish_acked(number.to_be_bytes().to_vec())).await {
+            Ok(_) => return unknown,
+            Err(PublishError::Refused(why)) => {
+                let (reason, retry) = (why.reason, why.retry);
+                assert_eq!((reason, retry), (Some(Reason::Shutdown), Retry::After(100)));
+                sleep(Duration::from_millis(100)).await;
+            }
+            Err(PublishError::Unknown) => unknown += 1,
+            Err(other) => panic!("a stopping server answers: {other}"),
+        }
+    }
+}
+
+#[cfg_attr(not(madsim), tokio::test(start_paused = true))]
+#[cfg_attr(madsim, tokio::test)]
+async fn when_a_server_stops_and_another_takes_over_nothing_acked_is_lost() {
+    const EACH: u32 = 40;
+    let mut world = World::new(lossless());
+    let serving = world.serve();
+    let client = world.client().await;
+    let mut subscription =
+        within(client.subscribe("orders", SubscribeOptions::lossless())).await.unwrap();
+    let publisher = within(client.publisher("orders")).await.unwrap();
+    let writers: Vec<_> = (0..4)
+        .map(|writer| {
+            let publisher = publisher.clone();
+            tokio::spawn(async move {
+                let mut unknown = 0;
+                for number in 0..EACH {
+                    unknown += insist(&publisher, writer * EACH + number).await;
+                }
+                unknown
+            })
+        })
+        .collect();
+    // All along: a lossless subscription that nobody reads stops its publishers.
+    let reader = tokio::spawn(async move {
+        let mut seen = std::collections::BTreeSet::new();
+        let (mut due, mut lives, mut again) = (1, vec![0], 0);
+        while seen.len() < 4 * EACH as usize {
+            match next(&mut subscription).await {
+                Event::Record { sequence, payload } => {
+                    assert_eq!(sequence, due);
+                    due += 1;
+                    *lives.last_mut().unwrap() += 1;
+                    again += u64::from(!seen.insert(payload));
+                }
+                Event::Restarted { start, .. } => {
+                    due = start;
+                    lives.push(0);
+                }
+                Event::Gap(gap) => panic!("{gap:?}"),
+            }
+        }
+        (lives, again)
+    });
+    until(&serving, |broker| broker.ledger().admitted.records >= 60).await;
+    let shard = Arc::clone(serving.shard());
+    within(serving.stop()).await;
+    let admitted = shard.look(|broker| broker.ledger().admitted.records);
+    assert!(admitted < (4 * EACH).into(), "it stopped too late");
+    let second = world.serve();
+    let mut unknown = 0;
+    for writer in writers {
+        unknown += within(writer).await.unwrap();
+    }
+    let (lives, again) = within(reader).await.unwrap();
+    assert!(again <= unknown, "{again} came twice, {unknown} may have");
+    assert_eq!(lives, [admitted, u64::from(4 * EACH) + again - admitted]);
+    let stats = client.stats();
+    assert_eq!((stats.unknown, stats.reconnects), (unknown, 1));
     check(&second);
 }
 

@@ -37,6 +37,8 @@ pub(crate) const fn no(place: u8, reason: u8, retry: Retry) -> Refusal {
 pub(crate) struct Server {
     endpoint: Endpoint,
     trust: Trust,
+    /// Its certificate.
+    pub(crate) pem: String,
     pub(crate) max_frame_bytes: u64,
 }
 
@@ -61,7 +63,7 @@ impl Server {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let endpoint = Endpoint::server(config, any).unwrap();
         let trust = Trust::Certificates(vec![own.cert.der().clone()]);
-        Self { endpoint, trust, max_frame_bytes: 16 << 20 }
+        Self { endpoint, trust, pem: own.cert.pem(), max_frame_bytes: 16 << 20 }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -86,6 +88,14 @@ impl Server {
             Peer { connection, send, control: Frames::new(recv) }
         })
         .await
+    }
+
+    /// Lets connections fail, for ever.
+    pub(crate) async fn refused(&self) {
+        loop {
+            let connecting = self.endpoint.accept().await.unwrap();
+            assert!(connecting.await.is_err(), "it was trusted");
+        }
     }
 
     /// The next connection, welcomed.

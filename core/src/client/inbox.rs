@@ -2,12 +2,16 @@
 //!
 //! Question:  an event arrived; is it kept, is something dropped, or does the reader stop?
 //! Invariant: expected = delivered + dropped + lag; whatever is lost between two events is told
-//!            before the second of them, with the exact count.
+//!            before the second of them, with the exact count; that the topic began anew is told in
+//!            its place, or with a later beginning when nothing between the two was left.
 //! When full: by policy: `drop_new` drops this event, `drop_old` and `latest` the oldest, `block`
 //!            hands it back: the reader keeps it and reads no further until there is room, and the
-//!            transport's window carries that to the broker.
+//!            transport's window carries that to the broker. A beginning is no record: it is never
+//!            dropped, and takes no place; there are at most as many as places, and one.
 //! Proof:     `each_policy_at_its_limit`, `a_blocked_reader_is_called_back_once`,
 //!            `a_loss_is_told_before_the_next_event`,
+//!            `a_beginning_is_told_whatever_the_policy_drops`,
+//!            `beginnings_with_nothing_between_are_one`,
 //!            `what_the_broker_lost_is_told_with_what_is_lost_here`,
 //!            `numbers_from_a_hostile_peer_do_no_harm`, `the_inbox_agrees_with_its_model`.
 
@@ -22,7 +26,10 @@ use alloc::collections::VecDeque;
 /// The inbox.
 #[derive(Debug)]
 pub struct Inbox<T> {
+    /// Invariant: no beginning stands right behind another.
     slots: VecDeque<Slot<T>>,
+    /// How many of them are events.
+    events: u32,
     /// What was lost behind the last slot.
     tail: Option<Gap>,
     books: SubBooks,
@@ -32,11 +39,26 @@ pub struct Inbox<T> {
     is_blocked: bool,
 }
 
-/// An event, and what was lost between it and the one before.
+/// What is kept, and what was lost between it and the one before.
 #[derive(Debug)]
 struct Slot<T> {
     gap: Option<Gap>,
-    event: Event<T>,
+    kept: Kept<T>,
+}
+
+#[derive(Debug)]
+enum Kept<T> {
+    Beginning(Beginning),
+    Event(Event<T>),
+}
+
+/// A topic began anew: what comes after it has numbers of another epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beginning {
+    /// The topic's epoch.
+    pub epoch: u64,
+    /// The number of the first record that can come.
+    pub start: u64,
 }
 
 /// Records that arrived together.
@@ -67,6 +89,8 @@ pub enum Answer<T> {
 /// What the application gets next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next<T> {
+    /// The topic began anew.
+    Beginning(Beginning),
     /// Records.
     Event(Event<T>),
     /// Records were lost here.
@@ -96,12 +120,27 @@ impl<T> Event<T> {
     }
 }
 
+impl<T> Slot<T> {
+    const fn is_beginning(&self) -> bool {
+        matches!(self.kept, Kept::Beginning(_))
+    }
+
+    #[cfg(any(test, feature = "check"))]
+    const fn event(&self) -> Option<&Event<T>> {
+        match &self.kept {
+            Kept::Beginning(_) => None,
+            Kept::Event(event) => Some(event),
+        }
+    }
+}
+
 impl<T> Inbox<T> {
     /// An empty inbox of `subscription_queue` events, of one under [`Policy::Latest`].
     pub fn new(limits: &Limits, policy: Policy) -> Self {
         let limit = if policy == Policy::Latest { 1 } else { limits.subscription_queue };
         Self {
             slots: VecDeque::new(),
+            events: 0,
             tail: None,
             books: SubBooks::default(),
             limit: u32::try_from(limit).expect("its key keeps it below"),
@@ -141,6 +180,22 @@ impl<T> Inbox<T> {
         join(&mut self.tail, gap);
     }
 
+    /// The topic began anew, behind all that arrived. It is told whatever the policy, and takes no
+    /// place. Cost: O(1) amortised.
+    pub fn begin(&mut self, beginning: Beginning) {
+        let kept = Kept::Beginning(beginning);
+        match self.slots.back_mut() {
+            Some(last) if last.is_beginning() => {
+                last.kept = kept;
+                // What was lost in a life of which nothing is left.
+                if let Some(lost) = self.tail.take() {
+                    join(&mut last.gap, lost);
+                }
+            }
+            _ => self.slots.push_back(Slot { gap: self.tail.take(), kept }),
+        }
+    }
+
     /// Takes what is next: a loss comes before the event that follows it, and at once when no event
     /// is left. Cost: O(1).
     pub fn take(&mut self) -> Option<Taken<T>> {
@@ -148,15 +203,21 @@ impl<T> Inbox<T> {
         if let Some(gap) = gap.take() {
             return Some(Taken { next: Next::Gap(gap), resume: false });
         }
-        let event = self.slots.pop_front()?.event;
+        let event = match self.slots.pop_front()?.kept {
+            Kept::Beginning(beginning) => {
+                return Some(Taken { next: Next::Beginning(beginning), resume: false });
+            }
+            Kept::Event(event) => event,
+        };
+        self.events -= 1;
         self.books.deliver(event.tally());
         let resume = core::mem::take(&mut self.is_blocked);
         Some(Taken { next: Next::Event(event), resume })
     }
 
     /// How many events it holds.
-    pub fn len(&self) -> u32 {
-        u32::try_from(self.slots.len()).expect("no more than the limit")
+    pub const fn len(&self) -> u32 {
+        self.events
     }
 
     /// Whether there is nothing to take.
@@ -173,19 +234,40 @@ impl<T> Inbox<T> {
     fn append(&mut self, event: Event<T>) {
         self.books.expect(event.tally());
         let gap = self.tail.take();
-        self.slots.push_back(Slot { gap, event });
+        self.slots.push_back(Slot { gap, kept: Kept::Event(event) });
+        self.events += 1;
     }
 
     /// Drops the oldest event. Its loss, and what was lost before it, is told before the next.
     fn drop_oldest(&mut self) {
-        let Some(Slot { mut gap, event }) = self.slots.pop_front() else { return };
+        // The first slot, or the one behind a beginning.
+        let at = usize::from(self.slots.front().is_some_and(Slot::is_beginning));
+        let Some(Slot { mut gap, kept: Kept::Event(event) }) = self.slots.remove(at) else {
+            return;
+        };
+        self.events -= 1;
         let lost = self.book_drop(&event, Reason::DropOld);
         join(&mut gap, lost);
-        let next = self.slots.front_mut().map_or(&mut self.tail, |slot| &mut slot.gap);
+        let next = self.slots.get_mut(at).map_or(&mut self.tail, |slot| &mut slot.gap);
         if let Some(later) = next.take() {
             join(&mut gap, later);
         }
         *next = gap;
+        self.join_beginnings(at);
+    }
+
+    /// The event between the beginnings before and at this place was dropped: the later one stays,
+    /// with the losses of both.
+    fn join_beginnings(&mut self, at: usize) {
+        if at == 0 || !self.slots.get(at).is_some_and(Slot::is_beginning) {
+            return;
+        }
+        let Some(Slot { mut gap, .. }) = self.slots.remove(at - 1) else { return };
+        let Some(later) = self.slots.get_mut(at - 1) else { return };
+        if let Some(lost) = later.gap.take() {
+            join(&mut gap, lost);
+        }
+        later.gap = gap;
     }
 
     fn book_drop(&mut self, event: &Event<T>, reason: Reason) -> Gap {
@@ -199,9 +281,14 @@ impl<T> Inbox<T> {
     #[cfg(any(test, feature = "check"))]
     pub fn check(&self) -> Result<(), Broken> {
         self.books.check()?;
-        let held: Tally = self.slots.iter().map(|slot| slot.event.tally()).sum();
+        let events = || self.slots.iter().filter_map(Slot::event);
+        let held: Tally = events().map(Event::tally).sum();
         same("inbox: records held", self.books.lag.records, held.records)?;
         same("inbox: bytes held", self.books.lag.bytes, held.bytes)?;
+        same("inbox: events counted", self.events.into(), events().count() as u64)?;
+        let pairs = self.slots.iter().zip(self.slots.iter().skip(1));
+        let double = pairs.filter(|(one, next)| one.is_beginning() && next.is_beginning());
+        same("inbox: beginnings in a row", double.count() as u64, 0)?;
         let over = self.len().saturating_sub(self.limit);
         same("inbox: events over the limit", over.into(), 0)
     }

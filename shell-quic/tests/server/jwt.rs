@@ -7,7 +7,7 @@ use rcgen::KeyPair;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair};
 use serde_json::{Value, json};
 use sluicegate_client::{
-    Client, Code, ConnectError, Event, Options, Reason, SubscribeOptions, TopicError, Trust,
+    Client, Code, ConnectError, Event, Options, Reason, Retry, SubscribeOptions, TopicError, Trust,
 };
 use sluicegate_host::clock::Clock;
 use sluicegate_quic::access::Tenant;
@@ -265,13 +265,18 @@ async fn a_connection_ends_with_its_token() {
     let (client, peer) = within(pair).await;
     let code = peer.closed().await;
     assert_eq!(Code::from_number(code), Some(Code::Expired));
-    // The client tries again with the same token, is told, and gives up.
-    let closed = async {
-        while client.publisher("orders.eu").await.map(|_| ()) != Err(TopicError::Closed) {
-            tokio::task::yield_now().await;
+    // The client tries again with the same token, is told, gives up, and says why.
+    let given_up = async {
+        loop {
+            match client.publisher("orders.eu").await {
+                Err(TopicError::Disconnected(why)) => break why,
+                Ok(_) => tokio::task::yield_now().await,
+                Err(other) => panic!("{other}"),
+            }
         }
     };
-    within(closed).await;
+    let told = within(given_up).await;
+    assert_eq!((told.code, told.why.retry), (Some(Code::Unauthenticated), Retry::Never));
     let shard = &house.process.shards()[0];
     until("both to be gone", || shard.look(|broker| broker.counts()) == (0, 0)).await;
     shard.look(sluicegate_core::Broker::check).unwrap();

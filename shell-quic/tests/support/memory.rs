@@ -31,10 +31,14 @@ struct Inner {
     /// Nothing arrives anywhere.
     is_cut: bool,
     mailboxes: BTreeMap<SocketAddr, Mailbox>,
+    /// How many sockets there have been.
+    lives: u64,
 }
 
 #[derive(Default)]
 struct Mailbox {
+    /// Which of the sockets that had this address: an older one hears nothing any more.
+    life: u64,
     waiting: VecDeque<(SocketAddr, Bytes)>,
     reader: Option<Waker>,
 }
@@ -48,6 +52,7 @@ impl Network {
             delay,
             is_cut: false,
             mailboxes: BTreeMap::new(),
+            lives: 0,
         })))
     }
 
@@ -57,8 +62,11 @@ impl Network {
 
     /// A socket of this address. A later one of the same address takes its place.
     pub(crate) fn socket(&self, address: SocketAddr) -> Arc<MemorySocket> {
-        self.lock().mailboxes.insert(address, Mailbox::default());
-        Arc::new(MemorySocket { network: self.clone(), address })
+        let mut inner = self.lock();
+        inner.lives += 1;
+        let life = inner.lives;
+        inner.mailboxes.insert(address, Mailbox { life, ..Mailbox::default() });
+        Arc::new(MemorySocket { network: self.clone(), address, life })
     }
 
     /// Nothing arrives anywhere, until it is mended.
@@ -86,6 +94,7 @@ impl Network {
 pub(crate) struct MemorySocket {
     network: Network,
     address: SocketAddr,
+    life: u64,
 }
 
 impl fmt::Debug for MemorySocket {
@@ -133,7 +142,10 @@ impl AsyncUdpSocket for MemorySocket {
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
         let mut inner = self.network.lock();
-        let Some(mailbox) = inner.mailboxes.get_mut(&self.address) else { return Poll::Pending };
+        let mailbox = inner.mailboxes.get_mut(&self.address);
+        let Some(mailbox) = mailbox.filter(|mailbox| mailbox.life == self.life) else {
+            return Poll::Pending;
+        };
         let mut count = 0;
         for (buf, meta) in bufs.iter_mut().zip(meta) {
             let Some((addr, datagram)) = mailbox.waiting.pop_front() else { break };

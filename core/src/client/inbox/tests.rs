@@ -133,6 +133,56 @@ fn an_event_of_many_records_is_lost_as_many() {
 }
 
 #[test]
+fn a_beginning_is_told_whatever_the_policy_drops() {
+    use Next::{Event, Gap};
+    let begun = Beginning { epoch: 2, start: 5 };
+    let mut new = filled(Policy::DropNew);
+    new.begin(begun);
+    assert_eq!(new.push(event(5)), Answer::Dropped(Reason::DropNew));
+    let told = [Next::Beginning(begun), Gap(gap(5, 5, 1, Reason::DropNew))];
+    assert_eq!(taken(&mut new)[3..], told);
+
+    let mut old = filled(Policy::DropOld);
+    old.begin(begun);
+    (5..8).for_each(|first| assert_eq!(old.push(event(first)), Answer::Dropped(Reason::DropOld)));
+    assert_eq!(old.push(event(8)), Answer::Dropped(Reason::DropOld));
+    let mut told = taken(&mut old);
+    assert_eq!(told.remove(0), Gap(gap(1, 3, 3, Reason::DropOld)));
+    assert_eq!(told.remove(0), Next::Beginning(begun));
+    assert_eq!(told.remove(0), Gap(gap(5, 5, 1, Reason::DropOld)));
+    assert_eq!(told, [6, 7, 8].map(|first| Event(event(first))));
+
+    let mut block = filled(Policy::Block);
+    block.begin(begun);
+    assert_eq!(block.len(), 3, "it takes no place");
+    assert_eq!(taken(&mut block)[3], Next::Beginning(begun));
+}
+
+#[test]
+fn beginnings_with_nothing_between_are_one() {
+    let begun = |epoch| Beginning { epoch, start: 1 };
+    let mut inbox = inbox(Policy::DropOld);
+    for epoch in 1..=100 {
+        inbox.begin(begun(epoch));
+        inbox.lost(gap(1, 1, 1, Reason::Limit));
+    }
+    assert_eq!(inbox.slots.len(), 1);
+    for epoch in 101..=200 {
+        let _ = inbox.push(event(1));
+        inbox.begin(begun(epoch));
+        inbox.check().unwrap();
+        assert!(inbox.slots.len() as u64 <= 2 * LIMIT + 1);
+    }
+    // Of 100 events three are left, each with its beginning; all that was lost is told.
+    let told = taken(&mut inbox);
+    let lost = told.iter().map(|next| if let Next::Gap(gap) = next { gap.records } else { 0 });
+    assert_eq!(lost.sum::<u64>(), 100 + 97);
+    let begins = told.into_iter().filter(|next| matches!(next, Next::Beginning(_)));
+    let begins: Vec<_> = begins.collect();
+    assert_eq!(begins, [197, 198, 199, 200].map(|epoch| Next::Beginning(begun(epoch))));
+}
+
+#[test]
 fn numbers_from_a_hostile_peer_do_no_harm() {
     let worst = Event { first: u64::MAX, records: u32::MAX, bytes: u32::MAX, value: () };
     for policy in [Policy::DropNew, Policy::DropOld, Policy::Latest, Policy::Block] {
@@ -141,6 +191,7 @@ fn numbers_from_a_hostile_peer_do_no_harm() {
             let _ = inbox.push(Event { first, ..worst });
             let _ = inbox.push(Event { first, records: 0, ..worst });
             inbox.lost(gap(first, 0, u64::MAX, Reason::Closed));
+            inbox.begin(Beginning { epoch: first, start: u64::MAX });
             inbox.check().unwrap();
         }
         let _ = taken(&mut inbox);
@@ -152,6 +203,7 @@ fn numbers_from_a_hostile_peer_do_no_harm() {
 
 #[derive(Clone, Debug)]
 enum Op {
+    Begin,
     Lost { records: u32 },
     Push { records: u32, bytes: u32 },
     Take,
@@ -163,12 +215,15 @@ fn op(bits: u64) -> Op {
     match bits % 1_000 {
         0..520 => Op::Push { records: 1 + number % 3, bytes: 1 + number / 4 },
         520..570 => Op::Lost { records: 1 + number % 4 },
+        570..600 => Op::Begin,
         _ => Op::Take,
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
+    /// A beginning, which is told or overtaken by a later one.
+    Begun,
     Dropped,
     Kept,
     /// Lost by the broker.
@@ -215,7 +270,15 @@ impl Pair {
     fn apply(&mut self, op: &Op) -> &'static str {
         let what = match *op {
             // A reader that holds an event reads no further.
-            Op::Lost { .. } | Op::Push { .. } if self.held.is_some() => "the reader waits",
+            Op::Begin | Op::Lost { .. } | Op::Push { .. } if self.held.is_some() => {
+                "the reader waits"
+            }
+            Op::Begin => {
+                let (first, fate) = (self.next, Fate::Begun);
+                self.inbox.begin(Beginning { epoch: 7, start: first });
+                self.log.push(Entry { first, records: 0, bytes: 0, fate, was_dropped: false });
+                "begun"
+            }
             Op::Lost { records } => {
                 let (first, last) = (self.next, self.next + u64::from(records) - 1);
                 self.next = last + 1;
@@ -302,10 +365,29 @@ impl Pair {
                     None => "taken",
                 }
             }
+            Next::Beginning(told) => {
+                assert!(!resume);
+                // The last before the next event; what was lost before it was told.
+                let run = self.log[open..].iter_mut().take_while(|entry| entry.fate != Fate::Kept);
+                let mut run: Vec<&mut Entry> = run.collect();
+                let last = run.iter().rposition(|entry| entry.fate == Fate::Begun).unwrap();
+                assert_eq!(told, Beginning { epoch: 7, start: run[last].first });
+                let mut overtaken = 0;
+                for entry in run.drain(..=last).filter(|entry| entry.fate != Fate::Told) {
+                    assert_eq!(entry.fate, Fate::Begun, "a loss is told first");
+                    entry.fate = Fate::Told;
+                    overtaken += 1;
+                }
+                if overtaken > 1 { "a beginning for several" } else { "a beginning" }
+            }
             Next::Gap(told) => {
                 assert!(!resume);
                 let run = self.log[open..].iter_mut().take_while(|entry| entry.fate != Fate::Kept);
-                let run: Vec<&mut Entry> = run.collect();
+                let mut run: Vec<&mut Entry> = run.collect();
+                // What was lost before the last beginning is told before it.
+                let last = run.iter().rposition(|entry| entry.fate == Fate::Begun);
+                run.truncate(last.unwrap_or(run.len()));
+                run.retain(|entry| !matches!(entry.fate, Fate::Begun | Fate::Told));
                 let records: u64 = run.iter().map(|entry| u64::from(entry.records)).sum();
                 let last = run.last().unwrap();
                 let last = last.first + u64::from(last.records) - 1;
@@ -374,8 +456,11 @@ fn the_inbox_agrees_with_its_model() {
 
 /// What a run must come by.
 const REACHED: &[&str] = &[
+    "a beginning",
+    "a beginning for several",
     "a gap",
     "a gap of both kinds",
+    "begun",
     "dropped the oldest",
     "dropped the one",
     "dropped this",
