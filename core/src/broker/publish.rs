@@ -21,19 +21,11 @@ impl Broker {
     pub fn publish(&mut self, conn: ConnId, topic: TopicId, message: Message) -> Verdict {
         self.tape_publish(conn, topic, &message);
         let Ok(peer) = self.peers.conn(conn) else { return Verdict::Refused(Refusal::GONE) };
-        let (tenant, closing, busy) = (peer.tenant, peer.closing, !peer.parked.is_empty());
+        let tenant = peer.tenant;
         let tally =
             Tally { records: u64::from(message.records), bytes: message.frame.len() as u64 };
         self.ledger.offered(tenant, tally);
-        let barred = if !self.is_running() {
-            Some(Self::shutting_down())
-        } else if closing {
-            Some(Refusal::never(Place::Admission, Reason::Closed))
-        } else if busy {
-            Some(Refusal::after(Place::Schedule, Reason::Busy, SATURATED_RETRY_MS))
-        } else {
-            self.unfit(tenant, topic, &message)
-        };
+        let barred = self.barred(conn).or_else(|| self.unfit(tenant, topic, &message));
         if let Some(why) = barred {
             return self.turn_away(conn, message.ack, tally, why);
         }
@@ -49,6 +41,20 @@ impl Broker {
                 Verdict::Parked(self.park(conn, topic.index, message, tally))
             }
             Err(why) => self.turn_away(conn, message.ack, tally, why),
+        }
+    }
+
+    /// Why a connection may publish nothing now, if so.
+    fn barred(&self, conn: ConnId) -> Option<Refusal> {
+        let peer = &self.peers.conns[conn.index];
+        if !self.is_running() {
+            Some(Self::shutting_down())
+        } else if peer.closing {
+            Some(Refusal::never(Place::Admission, Reason::Closed))
+        } else if !peer.parked.is_empty() {
+            Some(Refusal::after(Place::Schedule, Reason::Busy, SATURATED_RETRY_MS))
+        } else {
+            None
         }
     }
 
@@ -79,6 +85,9 @@ impl Broker {
         topics: impl Iterator<Item = TopicId>,
     ) -> Result<(), Refusal> {
         self.peers.conn(conn)?;
+        if let Some(why) = self.barred(conn) {
+            return Err(why);
+        }
         let known = topics.filter_map(|topic| self.topic_index(topic).ok());
         let standing = self.schedule.standing(known);
         let price = cost(0, 1) * u64::from(jobs) + bytes;
@@ -143,19 +152,19 @@ impl Broker {
         while !self.schedule.has_slot() {
             let spared = |job: &Job| fresh.is_some_and(|conn| self.is_spared(job, conn));
             let victim = self.schedule.victim(tenant, spared);
-            self.push_out(victim.expect("who gets a slot that is not free finds who has one"));
+            self.push_out(tenant, victim.expect("who gets a slot that is not free finds it"));
         }
         let floor = self.admission.floor(self.schedule.active_with(tenant));
         while self.admission.missing(price) > 0 {
             let used = |other| self.admission.used_by(other);
             let victim = self.schedule.victim_by_bytes(floor, used);
-            self.push_out(victim.expect("who is below its floor finds one above it"));
+            self.push_out(tenant, victim.expect("who is below its floor finds one above it"));
         }
     }
 
-    /// An admitted job makes room. One that may wait, waits again, before all others; any other one
-    /// ends here, and its publisher is told.
-    fn push_out(&mut self, index: u32) {
+    /// An admitted job makes room for `other`, a tenant. One that may wait, waits again, before all
+    /// others; any other one ends here, and its publisher is told.
+    fn push_out(&mut self, other: u32, index: u32) {
         // It may have held more than the one that it makes way for takes.
         self.schedule.note_unserved();
         let job = self.schedule.job(index);
@@ -169,10 +178,8 @@ impl Broker {
             self.ledger.returned(tenant, tally);
             return self.pause(conn.index, PAUSE_PARKED, true);
         }
-        self.discard(
-            index,
-            Refusal::after(Place::Schedule, Reason::TenantShare, SATURATED_RETRY_MS),
-        );
+        let reason = if tenant == other { Reason::TopicHeld } else { Reason::TenantShare };
+        self.discard(index, Refusal::after(Place::Schedule, reason, SATURATED_RETRY_MS));
     }
 
     /// An admitted job ends before it is sequenced, and its publisher is told.

@@ -9,6 +9,7 @@ mod corners;
 mod edges;
 mod endings;
 mod fairness;
+mod held;
 mod keeping;
 mod keys;
 mod lossless;

@@ -28,6 +28,13 @@ enum Op {
         size: u64,
         ack: Ack,
     },
+    /// A call of many publishes, admitted whole or not at all.
+    Call {
+        source: usize,
+        topics: Vec<usize>,
+        size: u64,
+        ack: Ack,
+    },
     /// As much as a connection may have in flight.
     Burst {
         source: usize,
@@ -54,8 +61,10 @@ fn op() -> impl Strategy<Value = Op> {
         prop_oneof![Just(100_u64), Just(1_000), Just(5_000), 11_000..12_000_u64, Just(12_000)];
     let ack = prop_oneof![Just(Ack::None), Just(Ack::Now), Just(Ack::Wait), Just(Ack::Wait)];
     prop_oneof![
-        120 => (source.clone(), 0..TOPICS, size, ack.clone())
+        120 => (source.clone(), 0..TOPICS, size.clone(), ack.clone())
             .prop_map(|(source, topic, size, ack)| Op::Publish { source, topic, size, ack }),
+        20 => (source.clone(), proptest::collection::vec(0..TOPICS, 2..6), size, ack.clone())
+            .prop_map(|(source, topics, size, ack)| Op::Call { source, topics, size, ack }),
         5 => (source.clone(), 0..TOPICS, ack)
             .prop_map(|(source, topic, ack)| Op::Burst { source, topic, ack }),
         50 => Just(Op::Step),
@@ -597,9 +606,14 @@ impl Pair {
 
     fn apply(&mut self, op: &Op) {
         match *op {
-            Op::Publish { source, topic, size, ack } => self.publish(source, topic, size, ack),
+            Op::Publish { source, topic, size, ack } => {
+                self.publish(source, topic, size, ack);
+            }
+            Op::Call { source, ref topics, size, ack } => self.call(source, topics, size, ack),
             Op::Burst { source, topic, ack } => {
-                (0..7).for_each(|_| self.publish(source, topic, 12_000, ack));
+                for _ in 0..7 {
+                    self.publish(source, topic, 12_000, ack);
+                }
             }
             Op::Step => {
                 let _ = self.bench.broker.step(1);
@@ -626,7 +640,23 @@ impl Pair {
         self.compare();
     }
 
-    fn publish(&mut self, seat: usize, topic: usize, size: u64, ack: Ack) {
+    fn call(&mut self, seat: usize, topics: &[usize], size: u64, ack: Ack) {
+        let source = self.seats[seat];
+        let known = &self.topics[self.model.sources[source].tenant];
+        let ids = topics.iter().map(|topic| known[*topic]);
+        let brought = (u32::try_from(topics.len()).unwrap(), size * topics.len() as u64);
+        let room = self.bench.broker.room(self.conns[source], brought, ids).is_ok();
+        if !room {
+            return;
+        }
+        let full = self.model.queued() + topics.len() > self.model.total;
+        count(if full { "a whole call pushes out" } else { "a whole call" });
+        for topic in topics {
+            assert_eq!(self.publish(seat, *topic, size, ack), Said::Queued, "all of a call");
+        }
+    }
+
+    fn publish(&mut self, seat: usize, topic: usize, size: u64, ack: Ack) -> Said {
         let source = self.seats[seat];
         let tenant = self.model.sources[source].tenant;
         let id = self.topics[tenant][topic];
@@ -640,6 +670,7 @@ impl Pair {
         };
         let due = self.model.publish(Job { source, topic, size, ack, armed: (0, 0) });
         assert_eq!(said, due);
+        said
     }
 
     fn compare(&mut self) {
@@ -706,6 +737,8 @@ fn publishing_agrees_with_its_model() {
 
 /// What a run must come by.
 const REACHED: &[&str] = &[
+    "a whole call",
+    "a whole call pushes out",
     "a turn that goes on",
     "demoted to parked",
     "evicted",
