@@ -82,7 +82,7 @@ impl Admission {
         }
     }
 
-    /// Whether `cost` fits for a connection that has `conn_used` in flight, whatever the others have.
+    /// Whether `cost` fits for a connection that has `conn_used` in flight.
     pub(crate) fn conn_fits(&self, conn_used: u64, cost: u64) -> bool {
         Level { used: conn_used, limit: self.conn_limit }.fits(cost)
     }

@@ -5,10 +5,12 @@
 //! Invariant: 0 <= deficit < quantum * weight + dearest job; jobs of one topic run in arrival
 //!            order; a tenant is in the rotation exactly while one of its lanes can run.
 //! When full: a tenant below its guarantee gets a slot: the newest job of the tenant furthest above
-//!            goes. So does who publishes to a topic that can run, while the tenant has jobs of held
-//!            topics: of the topic that has most of them the newest goes. Anybody else gets
-//!            `queue_full`; by the publish's mode it is shed, refused or parked, and a parked job is
-//!            admitted in the same fair rotation before a fresh one.
+//!            goes. A publish to a topic that can run gets one of its tenant's held topics: of the
+//!            topic with the most slots the newest job goes (longest queue drop: Wei, Coyle and
+//!            Hsiao, "An optimal buffer management policy for high-performance packet switching",
+//!            GLOBECOM 1991). Anybody else gets `queue_full`; by the publish's mode it is shed,
+//!            refused or parked, and a parked job is admitted in the same fair rotation before a
+//!            fresh one.
 //! Proof:     `equal_shares_of_cost_whatever_the_shape`, `a_dear_job_is_granted_without_spinning`,
 //!            `a_held_topic_stops_only_its_lane`, `a_held_topic_keeps_no_slot_from_the_others`,
 //!            `a_parked_job_is_not_overtaken`,

@@ -1,6 +1,6 @@
-//! Sequence: a topic gives each batch one number everywhere, in the order in which its source brought
-//! it; each subscriber gets numbers in rising order, and from its start on every number came or
-//! was told as lost, before the next one and only once.
+//! Sequence: a topic gives each batch one number everywhere, in the order in which its source
+//! brought it; each subscriber gets numbers in rising order, and from its start on every number
+//! came or was told as lost, before the next one and only once.
 //!
 //! Where [`order`](super::order) rebuilds the numbers from what was admitted, this judge reads the
 //! numbers that the frames themselves bear. It needs no acks, and follows who joins late, starts in
