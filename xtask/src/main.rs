@@ -43,7 +43,7 @@ enum Habit {
     Clients,
     /// Breaks core on purpose and demands that swarm convicts it and shrink makes its tape small.
     Convict {
-        /// Only the faults whose files have these stems: may be given several times.
+        /// Only the fault whose file has this stem.
         #[arg(long)]
         only: Option<String>,
     },
@@ -51,7 +51,7 @@ enum Habit {
     Deep(deep::Selection),
     /// Breaks a copy of the code on purpose and demands that named tests fail.
     Faults {
-        /// Only the fault whose file has this stem.
+        /// Only the faults whose files have these stems: may be given several times.
         #[arg(long)]
         only: Vec<String>,
     },
