@@ -7,6 +7,7 @@ mod ending;
 mod hello;
 mod hostile;
 mod jwt;
+mod memory;
 mod overload;
 mod publishing;
 mod shards;

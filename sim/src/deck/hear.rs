@@ -43,7 +43,7 @@ impl Deck {
             (Kind::Receive, Outcome::Done) if !self.whole => {
                 let from = u32::try_from(n[0]).unwrap_or(u32::MAX);
                 let records = u32::try_from(n[6]).unwrap_or(u32::MAX);
-                self.frames.made(Made { shard: from, records, bytes: n[5], except: None });
+                self.frames.made(Made { source: (from, None), records, bytes: n[5], except: None });
             }
             (_, Outcome::Id(bits)) => return self.made(at, input, *bits),
             (Kind::Refuse, _) if !before.is_stale => self.refused(at, n),
@@ -204,7 +204,8 @@ impl Deck {
             1 => Some(key(number, n[6])),
             more => Some(key(u32::try_from(more - 2).unwrap_or(u32::MAX), n[6])),
         };
-        let made = Made { shard: number, records, bytes: bytes.into(), except };
+        let publisher = shard.conns.get(&conn).map(|own| own.number);
+        let made = Made { source: (number, publisher), records, bytes: bytes.into(), except };
         let made = self.frames.made(made);
         let Some(own) = shard.conns.get_mut(&conn) else { return Ok(()) };
         if let Some(outlet) = except {
@@ -316,8 +317,8 @@ impl Deck {
             return Ok(());
         }
         let Some(publish) = self.frames.number(made) else { return Ok(()) };
-        let Made { shard, records, except, .. } = publish;
-        let batch = Batch { publish: made, records: records.into(), shard, except };
+        let Made { source, records, except, .. } = publish;
+        let batch = Batch { publish: made, records: records.into(), source, except };
         self.sequence.numbered(epoch, first, batch)
     }
 

@@ -349,7 +349,7 @@ impl Reached {
             for (place, reason, tally) in table.iter() {
                 let what = format!("{name} {}", name_cell(place, reason));
                 *self.0.entry(what).or_default() += tally.records;
-                if reason == Reason::TenantShare {
+                if matches!(reason, Reason::TenantShare | Reason::TopicHeld) {
                     *self.0.entry("pushed out".to_owned()).or_default() += tally.records;
                 }
             }

@@ -132,7 +132,9 @@ impl Conservation {
             }
             for (place, reason, booked) in table.iter() {
                 let seen = cells.get(&(place, reason)).copied().unwrap_or_default();
-                let silent = if is_silent(reason) { self.parked } else { 0 };
+                // What was pushed out waited too.
+                let waited = self.parked + books.returned.records;
+                let silent = if is_silent(reason) { waited } else { 0 };
                 if booked.records > seen.records + silent {
                     same(&format!("{kind} at {}", name_cell(place, reason)), booked, seen)?;
                 }
@@ -200,7 +202,8 @@ const fn is_silent(reason: Reason) -> bool {
 /// Whether a publish that failed had been admitted: the books call it evicted.
 fn was_admitted(why: Refusal) -> bool {
     let at_the_end = why.place == Place::Schedule && why.reason == Reason::Shutdown;
-    why.reason == Reason::TenantShare || why.place == Place::Table || at_the_end
+    let pushed_out = matches!(why.reason, Reason::TenantShare | Reason::TopicHeld);
+    pushed_out || why.place == Place::Table || at_the_end
 }
 
 fn at(index: u32) -> usize {
