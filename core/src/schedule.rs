@@ -338,10 +338,9 @@ impl Schedule {
             self.busy.push_back(&mut self.lines, tenant);
         }
         if held {
-            self.update_side(topic);
-        } else {
-            self.make_runnable(topic);
+            return self.update_side(topic);
         }
+        self.make_runnable(topic);
     }
 
     /// The topic accepts no further batch, or does again, for one reason.
@@ -460,7 +459,9 @@ impl Schedule {
     /// A job leaves its queue and its lane.
     fn start(&mut self, tenant: u32, next: &Next) {
         let Next { topic, job: index, is_batch } = *next;
+        let is_here = matches!(self.jobs[index].origin, Origin::Here);
         let lane = &mut self.lanes[topic];
+        lane.slots -= u32::from(is_here);
         let list = if is_batch { &mut lane.batches } else { &mut lane.jobs };
         list.unlink(&mut self.jobs, index);
         lane.batch_ran = is_batch;
@@ -471,12 +472,10 @@ impl Schedule {
         } else {
             line.lanes.rotate(&mut self.lanes);
         }
-        match self.jobs[index].origin {
-            Origin::Here => {
-                self.lanes[topic].slots -= 1;
-                self.forget_arrival(tenant, index);
-            }
-            Origin::Batch { .. } | Origin::Forwarded { .. } => self.note_taken(index),
+        if is_here {
+            self.forget_arrival(tenant, index);
+        } else {
+            self.note_taken(index);
         }
         self.end_turn_of_the_idle(tenant);
     }
