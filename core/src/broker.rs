@@ -43,6 +43,7 @@ mod draft;
 mod fan_out;
 mod fan_run;
 mod fetch;
+mod forbid;
 mod join;
 mod leave;
 mod look;

@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// For the first build, of everything, with all named tests.
+/// For a build, the first one with all named tests.
 const HEALTHY_LIMIT: Duration = Duration::from_secs(600);
-/// For the build of one broken crate with a few tests. Some faults make a test run for ever.
+/// For a few tests of a broken crate. Some faults make a test run for ever.
 const BROKEN_LIMIT: Duration = Duration::from_secs(120);
 const GIT_LIMIT: Duration = Duration::from_secs(60);
 const FOLDER: &str = "xtask/faults";
@@ -145,8 +145,7 @@ impl Trial<'_> {
             .env("GIT_CEILING_DIRECTORIES", self.copy.root.parent().unwrap_or(&self.copy.root))
             .capture()?;
         let outcome = if applied.success {
-            let line = fault.broken_line(found);
-            self.try_line(&line, BROKEN_LIMIT).map(|captured| judge(fault, captured))
+            self.try_broken(fault, found)
         } else {
             let why = "the patch does not apply: make it again from the code as it is now";
             Ok(Outcome::Unconvicted { why: why.to_owned(), output: applied.text })
@@ -157,6 +156,19 @@ impl Trial<'_> {
             why: format!("{error:#}"),
             output: String::new(),
         }))
+    }
+
+    /// Builds first: a compiler that is killed with a test that hangs leaves a folder behind in
+    /// which later builds fail.
+    fn try_broken(&self, fault: &Fault, found: &[Located]) -> Result<Outcome> {
+        if let Some(line) = fault.build_line(found) {
+            let built = self.try_line(&line, HEALTHY_LIMIT)?;
+            if !built.success {
+                return Ok(judge(fault, built));
+            }
+        }
+        let captured = self.try_line(&fault.broken_line(found), BROKEN_LIMIT)?;
+        Ok(judge(fault, captured))
     }
 
     fn try_line(&self, line: &str, limit: Duration) -> Result<Captured> {

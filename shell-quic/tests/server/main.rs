@@ -3,6 +3,7 @@
 
 mod admin;
 mod asking;
+mod command;
 mod ending;
 mod hello;
 mod hostile;

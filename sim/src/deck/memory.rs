@@ -161,7 +161,8 @@ impl Shard {
             | Kind::Outlet
             | Kind::Publish
             | Kind::Reassembly
-            | Kind::Refuse => stale(Thing::Conn, 0),
+            | Kind::Refuse
+            | Kind::Shed => stale(Thing::Conn, 0),
             Kind::Refused
             | Kind::Send
             | Kind::Sent

@@ -83,13 +83,20 @@ impl Conservation {
         }
     }
 
-    /// A publish that its host refused by itself: the numbers of the place and of the reason, as a
-    /// tape has them.
-    pub fn hear_refused(&mut self, publish: &Publish, (place, reason): (u64, u64)) {
+    /// A publish that its host turned away by itself, and told so: the numbers of the place and of
+    /// the reason, as a tape has them, and whether it was shed, as one that is not acked is.
+    pub fn hear_turned_away(
+        &mut self,
+        publish: &Publish,
+        (place, reason): (u64, u64),
+        is_shed: bool,
+    ) {
         let at = |number: u64, of: usize| usize::try_from(number % of as u64).unwrap_or(0);
         let place = Place::ALL[at(place, Place::ALL.len())];
         let reason = Reason::ALL[at(reason, Reason::ALL.len())];
-        *self.refused.entry((place, reason)).or_default() += tally(publish);
+        let table = if is_shed { &mut self.shed } else { &mut self.refused };
+        *table.entry((place, reason)).or_default() += tally(publish);
+        self.shed_told += if is_shed { u64::from(publish.records) } else { 0 };
     }
 
     fn seen(&mut self, sub: u32) -> &mut Seen {
