@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use sluicegate_host::clock::Clock;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -158,19 +159,7 @@ impl Load {
         let start = self.now();
         while self.now() < end && !is_over(self) {
             self.offer();
-            let nap = if self.readers.iter().any(|it| it.is_ready) { Duration::ZERO } else { NAP };
-            let nap = match self.pace {
-                Pace::Rate(_) => {
-                    nap.min(Duration::from_nanos(self.next_due.saturating_sub(self.now())))
-                }
-                Pace::Silent | Pace::Flat(_) => nap,
-            };
-            match self.poll.poll(&mut events, Some(nap)) {
-                Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
-                    return Err(error).context("the event queue fails");
-                }
-                _ => {}
-            }
+            self.wait(&mut events)?;
             for event in &events {
                 let Token(token) = event.token();
                 match token.checked_sub(self.readers.len()) {
@@ -185,6 +174,25 @@ impl Load {
         }
         let nanos = self.now() - start;
         Ok(Tally { nanos, ..std::mem::take(&mut self.tally) })
+    }
+
+    /// Waits until something comes, or the next call is due.
+    fn wait(&mut self, events: &mut Events) -> Result<()> {
+        let now = self.now();
+        let nap = match self.pace {
+            _ if self.readers.iter().any(|reader| reader.is_ready) => Duration::ZERO,
+            Pace::Rate(_) if !self.idle.is_empty() => {
+                NAP.min(Duration::from_nanos(self.next_due.saturating_sub(now)))
+            }
+            Pace::Rate(_) | Pace::Silent | Pace::Flat(_) => NAP,
+        };
+        match self.poll.poll(events, Some(nap)) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => {
+                return Err(error).context("the event queue fails");
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// A chunk of each that has something.
@@ -219,7 +227,10 @@ impl Load {
                 while self.next_due <= self.now() {
                     match self.idle.pop() {
                         Some(caller) => self.begin(caller, self.next_due),
-                        None if self.next_due + GIVEN_UP < self.now() => self.tally.unsent += 1,
+                        None if self.next_due + GIVEN_UP < self.now() => {
+                            self.tally.due += 1;
+                            self.tally.held += 1;
+                        }
                         None => return,
                     }
                     self.next_due += SECOND / rate.max(1);
@@ -231,7 +242,7 @@ impl Load {
     fn begin(&mut self, caller: usize, due: u64) {
         let now = self.now();
         let request = post(&event("news", &format!("{now:020}{}", self.pad)));
-        self.tally.offered += 1;
+        self.tally.due += 1;
         self.callers[caller].begin(due, request);
     }
 

@@ -13,19 +13,21 @@ mod verdict;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use load::{Load, Pace};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sluicegate_host::cpu;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 use support::Server;
 use tally::Tally;
 use verdict::{Books, End, Run};
 
-/// Rounds in which the peak is looked for: the best one counts.
-const ROUNDS: usize = 3;
-/// Publishers without a pause that find the peak: fewer than may wait in the server.
-const FLAT: usize = 64;
+/// Publishers without a pause, by rounds in which the peak is looked for: the best one counts.
+const FLAT: [usize; 3] = [16, 64, 256];
 /// Seconds of half the peak after the overload.
 const AFTER: Duration = Duration::from_secs(8);
 /// How long a server may stay after its grace before we look no longer.
@@ -45,11 +47,15 @@ struct Options {
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
     /// Subscribers of the one channel.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    #[arg(long, default_value_t = 2_500, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     subscribers: u16,
     /// Connections that publish, one call at a time each.
-    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u16).range(64..=4_096))]
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u16).range(256..=4_096))]
     publishers: u16,
+    /// Threads that do nothing on the server's processor, so that it gets its share beside them
+    /// alone, and one other thread can offer more than it can do.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=63))]
+    ballast: u8,
     /// Bytes of an event's data.
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(20..=10_240))]
     bytes: u16,
@@ -78,6 +84,7 @@ fn measure(options: &Options) -> Result<Run> {
     })?;
     let config = String::from_utf8(printed.stdout).context("a configuration is text")?;
     let key = |name: &str| key(&config, name);
+    more_files();
     let (mut log, writer) = std::io::pipe().context("no pipe")?;
     let cpus = cpu::allowed().unwrap_or_default();
     pin(cpus.first());
@@ -86,17 +93,20 @@ fn measure(options: &Options) -> Result<Run> {
     let mut server = Server::with_log(&mut command, writer.into());
     // The command holds a writing end of the pipe.
     drop(command);
+    let ballast = Ballast::start(options.ballast);
     pin(cpus.last());
 
     let (subscribers, callers) = (usize::from(options.subscribers), options.publishers.into());
     let pad = usize::from(options.bytes) - peers::STAMP;
     let mut load = Load::new(&server, subscribers, callers, pad)?;
     let mut peak = 0;
-    for round in 1..=ROUNDS {
-        load.run(Pace::Flat(FLAT), Duration::from_secs(2))?;
-        let found = Tally::sum(&load.run(Pace::Flat(FLAT), Duration::from_secs(5))?);
-        let goodput = found.goodput(subscribers);
-        eprintln!("round {round} of {ROUNDS}: {goodput} publishes per second");
+    for flat in FLAT {
+        load.run(Pace::Flat(flat), Duration::from_secs(2))?;
+        let found = Tally::sum(&load.run(Pace::Flat(flat), Duration::from_secs(5))?);
+        let (goodput, refused) = (found.goodput(subscribers), found.rate(found.refused));
+        eprintln!(
+            "{flat} publishers without a pause: {goodput} publishes per second, {refused} refused"
+        );
         peak = goodput.max(peak);
     }
     ensure!(peak > 0, "nothing was delivered without a pause: is the server sound?");
@@ -120,6 +130,7 @@ fn measure(options: &Options) -> Result<Run> {
     load.run(Pace::Rate(rate), Duration::from_secs(2))?;
     let grace = Duration::from_secs(key("shutdown_grace_s")?);
     let end = end(&mut server, &mut load, grace)?;
+    drop(ballast);
     let mut text = String::new();
     log.read_to_string(&mut text).context("the server's last words are no text")?;
     let end = End { books: last_books(&text), ..end };
@@ -137,11 +148,44 @@ fn end(server: &mut Server, load: &mut Load, grace: Duration) -> Result<End> {
     Ok(End { took, grace, code, stayed, untold, books: Books::new(), totals, failed })
 }
 
+/// Lets this process, and those that it starts, have as many connections as it may.
+fn more_files() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        eprintln!("no more than {:?} files: {error}", limit.current);
+    }
+}
+
 fn pin(cpu: Option<&usize>) {
     if let Some(cpu) = cpu
         && let Err(error) = cpu::pin(*cpu)
     {
         eprintln!("not pinned to processor {cpu}: {error}");
+    }
+}
+
+/// Threads that keep a processor busy until this is dropped.
+struct Ballast(Arc<AtomicBool>);
+
+impl Ballast {
+    /// They run where the thread that starts them may run.
+    fn start(threads: u8) -> Self {
+        let ballast = Self(Arc::default());
+        for _ in 0..threads {
+            let is_over = Arc::clone(&ballast.0);
+            thread::spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop()
+                }
+            });
+        }
+        ballast
+    }
+}
+
+impl Drop for Ballast {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

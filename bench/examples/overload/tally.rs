@@ -8,10 +8,10 @@ use sluicegate_sim::histogram::Histogram;
 pub(crate) struct Tally {
     /// Its length, in nanoseconds.
     pub(crate) nanos: u64,
-    /// Calls made.
-    pub(crate) offered: u64,
-    /// Calls that were due, and not made because no connection was free for too long.
-    pub(crate) unsent: u64,
+    /// Calls that were due.
+    pub(crate) due: u64,
+    /// Of those, not made because all publishers waited for answers for too long.
+    pub(crate) held: u64,
     /// Calls answered 200.
     pub(crate) taken: u64,
     /// Calls answered 503.
@@ -32,8 +32,8 @@ impl Tally {
     pub(crate) fn add(&mut self, other: &Self) {
         for (mine, theirs) in [
             (&mut self.nanos, other.nanos),
-            (&mut self.offered, other.offered),
-            (&mut self.unsent, other.unsent),
+            (&mut self.due, other.due),
+            (&mut self.held, other.held),
             (&mut self.taken, other.taken),
             (&mut self.refused, other.refused),
             (&mut self.unadvised, other.unadvised),
@@ -70,11 +70,11 @@ impl Tally {
         };
         json!({
             "seconds": self.nanos as f64 / 1e9,
-            "offered_per_s": self.rate(self.offered),
+            "due_per_s": self.rate(self.due),
             "taken_per_s": self.rate(self.taken),
             "refused_per_s": self.rate(self.refused),
+            "held_per_s": self.rate(self.held),
             "goodput_per_s": self.goodput(subscribers),
-            "unsent": self.unsent,
             "refused_without_advice": self.unadvised,
             "failed": self.failed,
             "latency_p50_us": micros(&self.latency, 50),
@@ -91,11 +91,11 @@ mod tests {
 
     #[test]
     fn spans_add_up_and_rates_are_per_second() {
-        let mut half = Tally { nanos: 500_000_000, offered: 30, delivered: 40, ..Tally::default() };
+        let mut half = Tally { nanos: 500_000_000, due: 30, delivered: 40, ..Tally::default() };
         half.latency.add(1_000_000);
         let whole = Tally::sum([&half, &half]);
-        assert_eq!((whole.rate(whole.offered), whole.goodput(4)), (60, 20));
-        assert_eq!(half.rate(half.offered), 60);
+        assert_eq!((whole.rate(whole.due), whole.goodput(4)), (60, 20));
+        assert_eq!(half.rate(half.due), 60);
         assert!(whole.json(4)["latency_p99_us"].as_u64() >= Some(1_000));
         assert_eq!(Tally::default().goodput(0), 0);
     }

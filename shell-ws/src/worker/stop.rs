@@ -99,7 +99,7 @@ impl Worker {
         tracing::info!(
             event_loop, admitted, sequenced, expected, delivered, dropped, left, lag, "stopped"
         );
-        if admitted > sequenced || lag > 0 {
+        if books.queued.records + lag > 0 {
             tracing::warn!(event_loop, "the grace was over before all that waited was sent");
         }
     }

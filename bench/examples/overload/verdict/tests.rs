@@ -1,9 +1,9 @@
 use super::*;
 
-/// A second of a good server: 100 calls offered, half of them taken.
+/// A second of a good server: 100 calls due, half of them taken.
 fn second() -> Tally {
-    let mut tally = Tally { nanos: 1_000_000_000, offered: 100, taken: 50, ..Tally::default() };
-    (tally.refused, tally.delivered) = (50, 100);
+    let mut tally = Tally { nanos: 1_000_000_000, due: 100, taken: 50, ..Tally::default() };
+    (tally.refused, tally.held, tally.delivered) = (30, 20, 100);
     tally.latency.add(1_000_000);
     tally
 }
@@ -53,8 +53,8 @@ fn missed(run: &Run) -> Vec<&'static str> {
 fn each_criterion_can_be_missed_alone() {
     assert_eq!(missed(&good()), [""; 0]);
     let spoilt: [(&str, fn(&mut Run)); 19] = [
-        ("offered", |run| run.overload[0].offered = 94),
-        ("offered", |run| run.overload[0].refused = 0),
+        ("overload", |run| run.overload[0].due = 94),
+        ("overload", |run| (run.overload[0].refused, run.overload[0].held) = (0, 0)),
         ("goodput", |run| run.overload[0].delivered = 89),
         ("p99", |run| (0..3).for_each(|_| run.overload[0].latency.add(20_000_000))),
         ("answers", |run| run.overload[0].unadvised = 1),
@@ -92,8 +92,8 @@ fn a_call_without_an_answer_may_have_been_taken() {
 #[test]
 fn a_second_is_a_line_and_a_bar() {
     let text = good().drawing();
-    let bar = format!("{}{}\n", "#".repeat(25), "-".repeat(25));
-    let line = "   1       100       50       50       50       1.0  ";
+    let bar = format!("{}{}\n", "#".repeat(25), "-".repeat(15) + &".".repeat(10));
+    let line = "   1      100       50       30       20       50      1.0  ";
     assert!(text.contains(&format!("\n{line}{bar}")), "{text}");
     assert!(text.contains("\nmet     goodput     100 % of the peak"), "{text}");
     let mut bad = good();
