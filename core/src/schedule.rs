@@ -262,7 +262,8 @@ impl Schedule {
 
     pub(crate) fn remove_lane(&mut self, topic: u32) {
         let lane = self.lanes.remove(topic);
-        debug_assert!(lane.pending == 0 && !lane.link.is_linked(), "only idle topics go");
+        let is_linked = lane.link.is_linked() || lane.side.is_linked();
+        debug_assert!(lane.pending == 0 && !is_linked, "only idle topics go");
     }
 
     /// Jobs queued, and jobs parked.
@@ -338,10 +339,9 @@ impl Schedule {
             self.busy.push_back(&mut self.lines, tenant);
         }
         if held {
-            self.update_side(topic);
-        } else {
-            self.make_runnable(topic);
+            return self.update_side(topic);
         }
+        self.make_runnable(topic);
     }
 
     /// The topic accepts no further batch, or does again, for one reason.
@@ -402,16 +402,15 @@ impl Schedule {
     pub(crate) fn pick(&mut self, audience: impl Fn(u32) -> u32) -> Option<u32> {
         loop {
             let tenant = self.active.front()?;
-            let quantum = self.quantum;
-            let line = &mut self.lines[tenant];
+            let Self { jobs, lanes, lines, quantum, .. } = self;
+            let line = &mut lines[tenant];
             if !line.granted {
-                line.deficit += quantum * line.weight;
+                line.deficit += *quantum * line.weight;
                 line.granted = true;
             }
             // Whoever cannot afford the cheapest job is not asked for its next one.
             if line.deficit >= BASE {
-                let (next, need) = self.head(tenant, &audience);
-                let line = &mut self.lines[tenant];
+                let (next, need) = head((jobs, lanes), line, &audience);
                 if line.deficit >= need {
                     line.deficit -= need;
                     self.fruitless = 0;
@@ -428,22 +427,13 @@ impl Schedule {
         }
     }
 
-    /// The job that a tenant runs next, and what it costs.
-    fn head(&self, tenant: u32, audience: &impl Fn(u32) -> u32) -> (Next, u64) {
-        let topic = self.lines[tenant].lanes.front().expect("an active tenant has a lane");
-        let (job, is_batch) = self.lanes[topic].next().expect("a runnable lane has a job");
-        let bytes = self.jobs[job].tally.bytes;
-        let cost = bytes + BASE + DELIVERY * u64::from(audience(topic));
-        (Next { topic, job, is_batch }, cost)
-    }
-
     /// Nobody could afford its job: grants everybody the rotations that are still missing for the
     /// first one who can, at once. A walk over the active tenants, instead of many.
     fn skip_rotations(&mut self, audience: &impl Fn(u32) -> u32) {
         self.fruitless = 0;
         let missing = |tenant: u32| {
             let line = &self.lines[tenant];
-            let (_, need) = self.head(tenant, audience);
+            let (_, need) = head((&self.jobs, &self.lanes), line, audience);
             need.saturating_sub(line.deficit).div_ceil(self.quantum * line.weight)
         };
         let rotations = self.active.iter(&self.lines).map(missing).min().unwrap_or(1);
@@ -460,23 +450,28 @@ impl Schedule {
     /// A job leaves its queue and its lane.
     fn start(&mut self, tenant: u32, next: &Next) {
         let Next { topic, job: index, is_batch } = *next;
-        let lane = &mut self.lanes[topic];
+        let Self { jobs, lanes, lines, active, .. } = self;
+        let is_here = matches!(jobs[index].origin, Origin::Here);
+        let lane = &mut lanes[topic];
+        lane.slots -= u32::from(is_here);
         let list = if is_batch { &mut lane.batches } else { &mut lane.jobs };
-        list.unlink(&mut self.jobs, index);
+        list.unlink(jobs, index);
         lane.batch_ran = is_batch;
         lane.pending -= 1;
-        let line = &mut self.lines[tenant];
-        if lane.next().is_none() {
-            self.make_idle(topic);
+        let has_more = lane.next().is_some();
+        let line = &mut lines[tenant];
+        if has_more {
+            line.lanes.rotate(lanes);
         } else {
-            line.lanes.rotate(&mut self.lanes);
-        }
-        match self.jobs[index].origin {
-            Origin::Here => {
-                self.lanes[topic].slots -= 1;
-                self.forget_arrival(tenant, index);
+            line.lanes.unlink(lanes, topic);
+            if line.lanes.is_empty() {
+                active.unlink(lines, tenant);
             }
-            Origin::Batch { .. } | Origin::Forwarded { .. } => self.note_taken(index),
+        }
+        if is_here {
+            self.forget_arrival(tenant, index);
+        } else {
+            self.note_taken(index);
         }
         self.end_turn_of_the_idle(tenant);
     }
@@ -485,6 +480,18 @@ impl Schedule {
     pub(crate) fn take(&mut self, picked: u32) -> Job {
         self.jobs.remove(picked)
     }
+}
+
+/// The job that a tenant runs next, and what it costs.
+fn head(
+    (jobs, lanes): (&Slab<Job>, &Slab<Lane>),
+    line: &Line,
+    audience: &impl Fn(u32) -> u32,
+) -> (Next, u64) {
+    let topic = line.lanes.front().expect("an active tenant has a lane");
+    let (job, is_batch) = lanes[topic].next().expect("a runnable lane has a job");
+    let cost = jobs[job].tally.bytes + BASE + DELIVERY * u64::from(audience(topic));
+    (Next { topic, job, is_batch }, cost)
 }
 
 mod alone;

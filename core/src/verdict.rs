@@ -118,7 +118,7 @@ pub enum Reason {
     Stale = 20,
     /// Pushed out for a tenant below its guarantee, by one above it.
     TenantShare = 21,
-    /// Its topic waits for a subscriber, and a topic that can run needed the slot.
+    /// Pushed out of its slot while its topic was held, by a publish to a topic that can run.
     TopicHeld = 22,
 }
 

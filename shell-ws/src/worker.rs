@@ -229,6 +229,7 @@ impl Worker {
         }
         self.hear_the_last();
         self.finish_tape();
+        self.tell_books();
         Ok(())
     }
 

@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
-use support::{Frame, Server, event, masked};
+use support::{Frame, Server, event, masked, until};
 
 fn run(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate-ws"));
@@ -55,6 +55,65 @@ fn asked_to_stop_it_says_goodbye_and_ends_well() {
         drop((clients, idle));
         assert!(server.wait().success(), "{signal}");
     }
+}
+
+/// The number that a line of the log has under this name.
+fn said(line: &str, name: &str) -> u64 {
+    let pairs = line.split_whitespace().filter_map(|word| word.split_once('='));
+    let mut numbers = pairs.filter(|(key, _)| *key == name).map(|(_, number)| number);
+    numbers.next().expect("it is told").parse().expect("it is a number")
+}
+
+#[test]
+fn its_last_words_are_the_books_of_each_loop() {
+    let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("last-words.log");
+    for workers in ["1", "2"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate-ws"));
+        let command = command.args(["--port", "0", "--workers", workers]);
+        let mut server = Server::with_log(command, fs::File::create(&log).unwrap().into());
+        let mut clients: Vec<_> = (0..10).map(|_| server.client().0).collect();
+        for client in &mut clients {
+            client.subscribe("news");
+        }
+        for _ in 0..3 {
+            assert_eq!(server.publish(&event("news", "x")), 200);
+            clients.iter_mut().for_each(|client| drop(client.text()));
+        }
+        server.signal("TERM");
+        clients.iter_mut().for_each(|client| drop(client.rest()));
+        drop(clients);
+        assert!(server.wait().success());
+        let text = fs::read_to_string(&log).unwrap();
+        let last: Vec<_> = text.lines().filter(|line| line.contains(" stopped ")).collect();
+        assert_eq!(last.len().to_string(), workers, "{text}");
+        let sum = |column: &str| last.iter().map(|line| said(line, column)).sum::<u64>();
+        let ends = ["admitted", "sequenced", "expected", "delivered", "dropped", "left", "lag"];
+        assert_eq!(ends.map(sum), [3, 3, 30, 30, 0, 0, 0], "{text}");
+        assert!(!text.contains("WARN"), "{text}");
+    }
+}
+
+#[test]
+fn what_the_grace_was_too_short_for_is_told_in_the_last_words() {
+    let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("short-grace.log");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate-ws"));
+    // Nothing is dropped for who does not read: all waits until the end.
+    let limits = ["shutdown_grace_s=0", "high_water_bytes=67108864", "codel_target_ms=0"];
+    command.args(["--port", "0"]).args(limits.iter().flat_map(|set| ["--set", set]));
+    let mut server = Server::with_log(&mut command, fs::File::create(&log).unwrap().into());
+    let (mut client, id) = server.client_of_few_bytes();
+    client.subscribe("news");
+    let waiting = || server.page(&format!("/ledger/connections/{id}"))["queue"]["events"].as_u64();
+    let data = "x".repeat(8 << 10);
+    until("events to wait", || {
+        assert_eq!(server.publish(&event("news", &data)), 200);
+        waiting() > Some(0)
+    });
+    server.signal("TERM");
+    assert!(server.wait().success());
+    drop(client);
+    let text = fs::read_to_string(&log).unwrap();
+    assert!(text.contains("WARN") && text.contains("before all that waited was sent"), "{text}");
 }
 
 #[test]

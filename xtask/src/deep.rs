@@ -1,11 +1,11 @@
-//! The long forms of what must pass, for a night: every planted fault, swarm, every count, the
-//! models with many more operations, the mutants of core's decisions, and which lines of core no
+//! The long forms of what must pass, for a night: every planted fault, swarm, a server at twice its
+//! peak, every count, the models with many more operations, the mutants of core's decisions, and which lines of core no
 //! test reaches. Goes on after a failure and reports all at the end.
 
 use crate::clock::{Stopwatch, readable};
 use crate::program::Program;
 use crate::workspace::Workspace;
-use crate::{apt, convict, faults, instructions, madsim, survivors};
+use crate::{apt, convict, faults, instructions, madsim, overload, survivors};
 use anyhow::{Result, bail, ensure};
 use std::time::Duration;
 
@@ -58,6 +58,7 @@ const PARTS: &[Part] = &[
     Part { name: "convict", what: "swarm finds planted faults within a minute", run: convicted },
     Part { name: "swarm", what: "random worlds for half an hour", run: swarm },
     Part { name: "madsim", what: "5,000 schedules of the QUIC tasks", run: schedules },
+    Part { name: "overload", what: "the Pusher server at twice its peak", run: overloaded },
     Part { name: "instructions", what: "what each operation costs", run: count },
     Part {
         name: "models",
@@ -131,6 +132,10 @@ fn swarm(workspace: &Workspace) -> Result<Outcome> {
 
 fn schedules(workspace: &Workspace) -> Result<Outcome> {
     madsim::long(workspace).map(|()| Outcome::Passed)
+}
+
+fn overloaded(workspace: &Workspace) -> Result<Outcome> {
+    overload::step(workspace).map(|()| Outcome::Passed)
 }
 
 fn count(workspace: &Workspace) -> Result<Outcome> {

@@ -14,6 +14,7 @@ mod instructions;
 mod licences;
 mod madsim;
 mod no_std;
+mod overload;
 mod program;
 mod report;
 mod spdx;
@@ -69,6 +70,8 @@ enum Habit {
         #[arg(long)]
         self_test: bool,
     },
+    /// Offers the Pusher server twice its peak over real sockets, and looks whether it stays honest.
+    Overload(overload::Options),
     /// The simulator's HTML report in a real browser.
     Report,
     /// Import arrows, lengths, labels and words.
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
         Habit::Licences => licences::run(&workspace),
         Habit::Madsim(options) => madsim::run(&workspace, &options),
         Habit::NoStd { self_test } => no_std::run(&workspace, self_test),
+        Habit::Overload(options) => overload::run(&workspace, &options),
         Habit::Report => report::run(&workspace),
         Habit::Tidy => tidy::run(&workspace),
     });

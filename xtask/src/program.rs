@@ -48,8 +48,13 @@ impl Program {
     }
 
     /// Runs it with its output on ours. An error if it fails or passes its time limit.
-    pub(crate) fn run(mut self) -> Result<()> {
+    pub(crate) fn run(self) -> Result<()> {
         println!("$ {}", self.shown);
+        self.relay()
+    }
+
+    /// The same, for a program whose output is all that ours may have: nothing is added to it.
+    pub(crate) fn relay(mut self) -> Result<()> {
         let child = self.command.spawn().with_context(|| self.not_started())?;
         let status = self.wait(child)?;
         ensure!(status.success(), "`{}` ended with {status}", self.shown);

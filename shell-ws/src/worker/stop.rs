@@ -89,6 +89,21 @@ impl Worker {
         self.call_hooks();
     }
 
+    /// The loop is over, and `/ledger` with it: its books are told once more, here.
+    pub(super) fn tell_books(&self) {
+        let books = self.shard.broker.ledger();
+        let (event_loop, lag) = (self.port.number(), books.lag.records);
+        let [admitted, sequenced] = [books.admitted.records, books.sequenced.records];
+        let [expected, delivered] = [books.expected.records, books.delivered.records];
+        let [dropped, left] = [books.dropped.total().records, books.left.records];
+        tracing::info!(
+            event_loop, admitted, sequenced, expected, delivered, dropped, left, lag, "stopped"
+        );
+        if books.queued.records + lag > 0 {
+            tracing::warn!(event_loop, "the grace was over before all that waited was sent");
+        }
+    }
+
     /// The first time: no new connections. The second time it is over at once.
     fn stop_once(&mut self) {
         if self.stops_at.is_some() {

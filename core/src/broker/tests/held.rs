@@ -90,10 +90,9 @@ fn the_held_topic_with_the_most_slots_makes_way() {
     held.bench.broker.subscribe(outlet, second, Wish::policy(Policy::Block)).unwrap();
     let source = held.source();
     held.bench.flood((source, second), 10, 1, 0);
-    held.fill(200, Ack::Wait);
-    for _ in 0..56 {
+    for topic in [[second].repeat(56), [held.stuck].repeat(200)].concat() {
         let source = held.source();
-        assert!(matches!(held.bench.publish(source, second, 100), Verdict::Queued(_)));
+        assert!(matches!(held.bench.publish(source, topic, 100), Verdict::Queued(_)));
     }
     let source = held.source();
     assert!(matches!(held.bench.publish(source, held.free, 100), Verdict::Queued(_)));
@@ -145,6 +144,44 @@ fn who_waits_for_its_own_bytes_stops_nobody_else() {
     assert_eq!(held.bench.broker.jobs(), (3, 1));
     held.heal();
     assert_eq!(held.bench.broker.ledger().delivered.records, 4);
+}
+
+#[test]
+fn a_held_topic_that_has_no_slot_left_goes_on_when_its_subscriber_reads() {
+    let mut held = Held::new(Limits { lossless: 1, pub_queue_total: 1, ..Limits::default() });
+    held.fill(1, Ack::Wait);
+    let source = held.source();
+    assert!(matches!(held.bench.publish(source, held.free, 100), Verdict::Queued(_)));
+    held.bench.run(|_| 0);
+    assert_eq!(held.bench.broker.jobs(), (0, 1));
+    held.heal();
+    assert_eq!(held.bench.broker.ledger().delivered.records, 2);
+}
+
+#[test]
+fn a_call_is_not_cut_short_by_who_has_bytes_again() {
+    let limits = Limits {
+        allow_block: 1,
+        max_frame_bytes: 60 << 10,
+        pub_conn_inflight_bytes: 128 << 10,
+        pub_queue_total: 4,
+        ..Limits::default()
+    };
+    let mut held = Held::new(limits);
+    let [other, greedy, caller] = [0; 3].map(|_| held.source());
+    for (source, size) in [(other, 1), (other, 1), (greedy, 60 << 10), (greedy, 60 << 10)] {
+        assert!(matches!(held.bench.publish(source, held.stuck, size), Verdict::Queued(_)));
+    }
+    let said = held.bench.publish_as(greedy, held.free, 60 << 10, Ack::Wait);
+    assert!(matches!(said, Verdict::Parked(_)), "its connection has no bytes: {said:?}");
+    let topics = [held.free; 2];
+    held.bench.broker.room(caller, (2, 200), topics.into_iter()).unwrap();
+    for topic in topics {
+        let said = held.bench.publish_as(caller, topic, 100, Ack::Now);
+        assert!(matches!(said, Verdict::Queued(_)), "{said:?}");
+    }
+    held.bench.run(|_| 0);
+    assert_eq!(held.bench.broker.jobs(), (1, 0), "it got a slot of the held topic as well");
 }
 
 /// A source whose admitted publishes fill the queue of a held topic does not stop its tenant with
