@@ -9,6 +9,7 @@ use sluicegate_client::{
 };
 use sluicegate_wire::quic::{Frame, Mode};
 use std::collections::BTreeMap;
+use std::task::{Context, Poll, Waker};
 use support::{Frames, Peer, Server, soon, until};
 
 fn with(server: &Server, publish_workers: u32) -> Options {
@@ -170,4 +171,32 @@ async fn there_are_one_to_eight() {
     for workers in [1, 8] {
         drop(server.pair(with(&server, workers)).await);
     }
+}
+
+#[tokio::test]
+async fn nobody_waits_before_a_queue_when_the_client_is_closed() {
+    let server = Server::start();
+    let mut options = with(&server, 2);
+    options.limits.publish_queue_depth = 1;
+    let (client, mut peer) = server.pair(options).await;
+    let publishers = publishers(&client, &mut peer, 2).await;
+    let large = Bytes::from(vec![7; 64 << 10]);
+    // Nobody reads either stream.
+    for publisher in &publishers {
+        while publisher.try_publish(large.clone()).is_ok() {
+            tokio::task::yield_now().await;
+        }
+    }
+    let waiting = publishers.into_iter().map(|publisher| {
+        let mut waiting = Box::pin(async move { publisher.publish("too many").await });
+        let mut context = Context::from_waker(Waker::noop());
+        assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
+        waiting
+    });
+    let waiting: Vec<_> = waiting.collect();
+    let closing = tokio::spawn(async move { client.close().await });
+    for publish in waiting {
+        assert_eq!(soon(publish).await, Err(PublishError::Closed));
+    }
+    closing.abort();
 }
