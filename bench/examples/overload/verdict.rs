@@ -14,7 +14,7 @@ const DUE: u64 = 95;
 /// How soon after the overload the last call was refused, and the last event came late, at most.
 const RECOVERY: Duration = Duration::from_secs(5);
 /// Columns of a bar.
-const WIDTH: u64 = 50;
+const WIDTH: u64 = 40;
 
 /// Columns of the server's books, in records; `refused_calls` are those that it refused unread.
 pub(crate) type Books = BTreeMap<String, u64>;
@@ -210,9 +210,14 @@ impl Run {
                 let columns = second.rate(count) * WIDTH / self.rate.max(1);
                 usize::try_from(columns.min(WIDTH)).expect("a few columns")
             };
+            // What was due before may be answered now: then the bar would be longer.
+            let bar = "#".repeat(columns(second.taken))
+                + &"-".repeat(columns(second.refused))
+                + &".".repeat(columns(second.held));
+            let bar = bar.get(..usize::try_from(WIDTH).expect("a few columns")).unwrap_or(&bar);
             let p99 = second.latency.percentile(99).unwrap_or(0) / 1_000;
             let line = format!(
-                "{:>4} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6}.{}  {}{}{}",
+                "{:>4} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6}.{}  {bar}",
                 at + 1,
                 second.rate(second.due),
                 second.rate(second.taken),
@@ -221,9 +226,6 @@ impl Run {
                 second.goodput(self.subscribers),
                 p99 / 1_000,
                 p99 % 1_000 / 100,
-                "#".repeat(columns(second.taken)),
-                "-".repeat(columns(second.refused)),
-                ".".repeat(columns(second.held))
             );
             writeln!(text, "{}", line.trim_end()).expect("writing to a String cannot fail");
         }
