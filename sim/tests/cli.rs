@@ -260,7 +260,8 @@ fn every_wrong_burst_and_every_unknown_group_is_named() {
         ),
         (
             burst(
-                "bursts = [{ at = '1s', for = '1s', times = 2 }, { at = '1500ms', for = '1ms', times = 2 }]",
+                "bursts = [{ at = '1s', for = '1s', times = 2 }, \
+                 { at = '1500ms', for = '1ms', times = 2 }]",
             ),
             "`bursts`: this one begins at 1.500000 s, before the last one ends, at 2.000000 s",
         ),

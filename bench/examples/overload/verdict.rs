@@ -4,7 +4,6 @@ use crate::load::Totals;
 use crate::tally::Tally;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 /// How much of the peak is delivered at least while more is offered, in percent.
@@ -227,9 +226,11 @@ impl Run {
                 p99 / 1_000,
                 p99 % 1_000 / 100,
             );
-            writeln!(text, "{}", line.trim_end()).expect("writing to a String cannot fail");
+            text += line.trim_end();
+            text.push('\n');
         }
-        text += "     # taken, - refused with 503, . held back: every publisher waited for an answer\n\n";
+        text +=
+            "     # taken, - refused with 503, . held back: all publishers wait for answers\n\n";
         for Criterion { name, is_met, said } in self.criteria() {
             let word = if is_met { "met" } else { "MISSED" };
             writeln!(text, "{word:<7} {name:<10}  {said}")

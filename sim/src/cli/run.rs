@@ -23,7 +23,7 @@ pub(crate) struct Options {
     /// Run only the variant of this name.
     #[arg(long, value_name = "NAME")]
     variant: Option<String>,
-    /// Take the limits of a server's configuration file, where it says them, and not the scenario's.
+    /// Take the limits that a server's configuration file says, instead of the scenario's.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["check_snapshots", "update_snapshots"])]
     config: Option<PathBuf>,
     /// Print one JSON document per line and story instead of tables.
