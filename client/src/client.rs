@@ -8,6 +8,7 @@ use crate::state::{Shared, Stats};
 use crate::subscription::Subscription;
 use crate::topic::Right;
 use sluicegate_core::Rand;
+use sluicegate_wire::quic::Code;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
@@ -41,7 +42,11 @@ impl Drop for Handle {
 impl Client {
     /// Connects to `quic://HOST:PORT` and says who it is. Later, when the connection is lost, it is
     /// made again as the options say, topics are bound again, and subscriptions go on with the
-    /// record after their last one.
+    /// record after their last one. It is not made again when the server has said what it would
+    /// say again: that this client breaks the protocol, or, where no
+    /// [`token_source`](Options::token_source) has another, that its token is not accepted or has
+    /// come to its end. Then all that is left of the client ends with a
+    /// [`Disconnected`].
     ///
     /// A server that says that it goes away is asked nothing new: what is published waits in the
     /// queue. What was sent is answered and what it still has for subscriptions is read, at most
@@ -129,8 +134,12 @@ async fn keep(shared: Arc<Shared>, target: link::Target, options: Options, first
     let mut link = Some(first);
     while let Some(connected) = link.take() {
         let since = Instant::now();
-        serve(&shared, connected).await;
+        let said = serve(&shared, connected).await;
         if shared.lock().is_closing {
+            break;
+        }
+        if let Some(code) = said.filter(|code| options.is_final(*code)) {
+            shared.lock().given_up = Some(Disconnected::told(code));
             break;
         }
         // A server that welcomes and dies at once is not asked again at once.
@@ -171,8 +180,8 @@ impl Backoff {
     }
 }
 
-/// Serves one connection until it ends.
-async fn serve(shared: &Arc<Shared>, link: Link) {
+/// Serves one connection until it ends. Answers what the server has said at the end.
+async fn serve(shared: &Arc<Shared>, link: Link) -> Option<Code> {
     shared.lock().up(link.max_frame);
     shared.asked.notify_one();
     shared.queued.notify_one();
@@ -184,14 +193,16 @@ async fn serve(shared: &Arc<Shared>, link: Link) {
     };
     let over = tokio::select! {
         biased;
-        () = &mut ending => true,
-        () = closing => false,
+        said = &mut ending => Some(said),
+        () = closing => None,
     };
-    if !over {
+    let said = match over {
+        Some(said) => said,
         // Whoever does not take its last bytes in time has had its chance.
-        let _ = timeout(FAREWELL, ending).await;
-    }
+        None => timeout(FAREWELL, ending).await.ok().flatten(),
+    };
     shared.lock().down();
+    said
 }
 
 /// Connects again, with full jitter.
@@ -222,8 +233,8 @@ async fn again(
         if shared.lock().is_closing {
             return Err(None);
         }
-        if matches!(last, ConnectError::Refused { code, .. } if Disconnected::is_final(code)) {
-            break;
+        if let Some(code) = last.code().filter(|code| options.is_final(*code)) {
+            return Err(Some(Disconnected::told(code)));
         }
     }
     Err(Some(Disconnected::after(&last, backoff.span)))

@@ -67,6 +67,8 @@ pub enum ConnectError {
         /// For people.
         text: String,
     },
+    /// There is no token to show: what [`TokenSource`](crate::TokenSource) says.
+    Token(String),
     /// No welcome in time.
     TimedOut,
     /// There is no way to the server, or it is not the one that is trusted.
@@ -82,6 +84,7 @@ impl fmt::Display for ConnectError {
             }
             Self::Options(text) => write!(f, "options: {text}"),
             Self::Refused { text, .. } => write!(f, "the server refused: {text}"),
+            Self::Token(text) => write!(f, "there is no token to show (token_source): {text}"),
             Self::TimedOut => write!(f, "no welcome from the server in time (connect_timeout)"),
             Self::Unreachable(text) => write!(f, "no connection: {text}"),
         }
@@ -89,6 +92,16 @@ impl fmt::Display for ConnectError {
 }
 
 impl std::error::Error for ConnectError {}
+
+impl ConnectError {
+    /// What the server has said, for programs.
+    pub(crate) const fn code(&self) -> Option<Code> {
+        match self {
+            Self::Refused { code, .. } => *code,
+            _ => None,
+        }
+    }
+}
 
 /// Why a client has given up its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,27 +115,19 @@ pub struct Disconnected {
 }
 
 impl Disconnected {
-    /// After the last try.
-    pub(crate) fn after(error: &ConnectError, again: Duration) -> Self {
-        let code = match error {
-            ConnectError::Refused { code, .. } => *code,
-            _ => None,
-        };
-        let never = Self::is_final(code);
-        let reason = match code {
-            Some(Code::Busy) => Reason::Limit,
-            _ if never => Reason::NotAllowed,
-            _ => Reason::Gone,
-        };
-        let millis = u16::try_from(again.as_millis()).unwrap_or(u16::MAX);
-        let retry = if never { Retry::Never } else { Retry::After(millis) };
-        Self { code, why: Refusal { place: Some(Place::Table), reason: Some(reason), retry } }
+    /// After a word that is final.
+    pub(crate) const fn told(code: Code) -> Self {
+        let reason = Some(Reason::NotAllowed);
+        let why = Refusal { place: Some(Place::Table), reason, retry: Retry::Never };
+        Self { code: Some(code), why }
     }
 
-    /// Whether asking again cannot help.
-    pub(crate) const fn is_final(code: Option<Code>) -> bool {
-        use Code::{Malformed, Unauthenticated, Unexpected, Version};
-        matches!(code, Some(Unauthenticated | Version | Malformed | Unexpected))
+    /// After the last try, which could be made again.
+    pub(crate) fn after(error: &ConnectError, again: Duration) -> Self {
+        let code = error.code();
+        let reason = Some(if code == Some(Code::Busy) { Reason::Limit } else { Reason::Gone });
+        let retry = Retry::After(u16::try_from(again.as_millis()).unwrap_or(u16::MAX));
+        Self { code, why: Refusal { place: Some(Place::Table), reason, retry } }
     }
 }
 
@@ -130,6 +135,7 @@ impl fmt::Display for Disconnected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let said = match self.code {
             Some(Code::Busy) => "the server has no room",
+            Some(Code::Expired) => "the token has come to its end",
             Some(Code::Unauthenticated) => "token and tenant do not go together",
             Some(Code::Version) => "the server speaks no version of the protocol that this does",
             Some(Code::Malformed | Code::Unexpected) => {

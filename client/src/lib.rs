@@ -41,7 +41,7 @@ mod transport;
 
 pub use client::Client;
 pub use error::{ConnectError, Disconnected, PublishError, Refusal, TopicError};
-pub use options::{Options, Policy, Reconnect, Start, SubscribeOptions, Trust};
+pub use options::{Options, Policy, Reconnect, Start, SubscribeOptions, TokenSource, Trust};
 pub use publishing::Publisher;
 pub use sluicegate_core::Policy as Queue;
 pub use sluicegate_core::{Gap, Limits, Place, Reason};

@@ -74,11 +74,12 @@ pub(crate) async fn connect(target: &Target, options: &Options) -> Result<Link, 
     let config = transport::client(options, is_local)?;
     let Target { address, name, endpoint } = target;
     let met = async {
+        let token = options.fetch_token().await.map_err(ConnectError::Token)?;
         let connecting = endpoint
             .connect_with(config, *address, name)
             .map_err(|error| ConnectError::Unreachable(error.to_string()))?;
         let connection = connecting.await.map_err(ended)?;
-        match greet(&connection, options).await {
+        match greet(&connection, options, &token).await {
             Ok(link) => Ok(link),
             // The code of the connection says more than the end of a stream.
             Err(error) => Err(connection.close_reason().map_or(error, ended)),
@@ -87,14 +88,18 @@ pub(crate) async fn connect(target: &Target, options: &Options) -> Result<Link, 
     timeout(options.connect_timeout, met).await.unwrap_or(Err(ConnectError::TimedOut))
 }
 
-async fn greet(connection: &Connection, options: &Options) -> Result<Link, ConnectError> {
+async fn greet(
+    connection: &Connection,
+    options: &Options,
+    token: &str,
+) -> Result<Link, ConnectError> {
     let (mut send, stream) = connection.open_bi().await.map_err(ended)?;
     let hello = Frame::Hello {
         oldest: VERSION,
         newest: VERSION,
         features: 0,
         tenant: &options.tenant,
-        token: &options.token,
+        token,
     };
     let gone = || ConnectError::Unreachable("the server ended the connection".to_owned());
     send.write_all(&hello.bytes()).await.map_err(|_| gone())?;
@@ -127,8 +132,8 @@ fn ended(error: ConnectionError) -> ConnectError {
 
 /// Serves a connection until it ends: by itself; or because all was published and the client is
 /// being closed; or because the server goes away, and what was under way is done or its grace
-/// over.
-pub(crate) async fn serve(shared: &Arc<Shared>, link: Link) {
+/// over. Answers with which code the server has closed it; none when it has not.
+pub(crate) async fn serve(shared: &Arc<Shared>, link: Link) -> Option<Code> {
     let Link { connection, send, control, .. } = link;
     tokio::select! {
         biased;
@@ -148,7 +153,9 @@ pub(crate) async fn serve(shared: &Arc<Shared>, link: Link) {
             () = sleep_until(leaves_at) => {}
         }
     }
+    let said = connection.close_reason().and_then(|error| ended(error).code());
     connection.close(VarInt::from_u32(CLOSE_DONE), b"done");
+    said
 }
 
 /// Ends when the server has said that it goes away, and its grace is over.

@@ -4,7 +4,11 @@ use quinn::Endpoint;
 use rustls::pki_types::CertificateDer;
 use sluicegate_core::Limits;
 use sluicegate_core::Policy as Queue;
+use sluicegate_wire::quic::Code;
 pub use sluicegate_wire::quic::{Policy, Start};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How the client knows that the server is the right one.
@@ -23,6 +27,35 @@ pub enum Trust {
     System,
 }
 
+/// A token, or why there is none, for people.
+type Fetched = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
+
+/// Fetches the token that a connection shows, such as a signed one that lasts for minutes. It is
+/// asked before each connection, and what it takes counts towards `connect_timeout`.
+///
+/// A client that has one makes its connection again when its token has come to its end, or is not
+/// accepted any more; one that has none gives up then.
+#[derive(Clone)]
+pub struct TokenSource(Arc<dyn Fn() -> Fetched + Send + Sync>);
+
+impl TokenSource {
+    /// One that asks this. What it answers instead of a token is shown to people; the client asks
+    /// again at its next try.
+    pub fn new<F, A>(fetch: F) -> Self
+    where
+        F: Fn() -> A + Send + Sync + 'static,
+        A: Future<Output = Result<String, String>> + Send + 'static,
+    {
+        Self(Arc::new(move || Box::pin(fetch())))
+    }
+}
+
+impl fmt::Debug for TokenSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenSource").finish_non_exhaustive()
+    }
+}
+
 /// How a client connects, and what it holds. `Options::new(trust)` is a start.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -32,6 +65,8 @@ pub struct Options {
     pub tenant: String,
     /// What proves it; may be empty on an open server.
     pub token: String,
+    /// Where a token comes from, for each connection; none for `token` on all of them.
+    pub token_source: Option<TokenSource>,
     /// `publish_inflight_bytes`, `publish_queue_depth`, `publish_waiters` and
     /// `subscription_queue` are the client's; each must pass [`Limits::check`].
     pub limits: Limits,
@@ -70,11 +105,32 @@ impl Options {
             trust,
             tenant: "default".to_owned(),
             token: String::new(),
+            token_source: None,
             limits: Limits::default(),
             reconnect: Reconnect::default(),
             connect_timeout: Duration::from_secs(10),
             endpoint: None,
             seed: None,
+        }
+    }
+
+    /// What the next connection shows.
+    ///
+    /// # Errors
+    /// When there is none to be had.
+    pub(crate) async fn fetch_token(&self) -> Result<String, String> {
+        match &self.token_source {
+            None => Ok(self.token.clone()),
+            Some(TokenSource(fetch)) => fetch().await,
+        }
+    }
+
+    /// Whether a server that says this would say it again, to all that this client can show.
+    pub(crate) const fn is_final(&self, code: Code) -> bool {
+        match code {
+            Code::Malformed | Code::Unexpected | Code::Version => true,
+            Code::Expired | Code::Unauthenticated => self.token_source.is_none(),
+            Code::Busy | Code::Evicted | Code::TimedOut => false,
         }
     }
 }

@@ -82,6 +82,11 @@ impl Admission {
         }
     }
 
+    /// Whether `cost` fits for a connection that has `conn_used` in flight.
+    pub(crate) fn conn_fits(&self, conn_used: u64, cost: u64) -> bool {
+        Level { used: conn_used, limit: self.conn_limit }.fits(cost)
+    }
+
     /// How many bytes the shard lacks for `cost`.
     pub(crate) const fn missing(&self, cost: u64) -> u64 {
         cost.saturating_sub(self.shard.limit - self.shard.used)

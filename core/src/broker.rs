@@ -43,6 +43,7 @@ mod draft;
 mod fan_out;
 mod fan_run;
 mod fetch;
+mod forbid;
 mod join;
 mod leave;
 mod look;
@@ -204,6 +205,8 @@ pub struct Broker {
     /// Some shard of the process is saturated, as the host said last.
     node_saturated: bool,
     fan: Option<FanOut>,
+    /// Connections with a publish that was pushed out: one that is parked may have bytes now.
+    unstood: Vec<ConnId>,
     /// Outlets at their limit whose transport takes nothing.
     slow: Timers<Slow>,
     /// Staleness, unless it is off.
@@ -268,6 +271,7 @@ impl Broker {
             bands: Bands::new(Duration::from_millis(limits.band_dwell_ms)),
             node_saturated: false,
             fan: None,
+            unstood: Vec::new(),
             slow: Timers::new(Duration::from_millis(limits.slow_consumer_after_ms)),
             codel: codel::Settings::new(
                 Duration::from_millis(limits.codel_target_ms),

@@ -165,6 +165,18 @@ impl<K> List<K> {
             })
         })
     }
+
+    /// The indices from last to first.
+    pub fn iter_back<'a, T: Node<K>>(&self, slab: &'a Slab<T>) -> impl Iterator<Item = u32> + 'a {
+        let mut at = self.tail;
+        core::iter::from_fn(move || {
+            let index = at;
+            (index != NONE).then(|| {
+                at = slab[index].node().prev;
+                index
+            })
+        })
+    }
 }
 
 #[cfg(test)]
@@ -199,6 +211,7 @@ mod tests {
         assert_eq!(list.iter(&slab).collect::<Vec<_>>(), [at[0], at[1], at[3]]);
         list.rotate(&mut slab);
         assert_eq!(list.iter(&slab).collect::<Vec<_>>(), [at[1], at[3], at[0]]);
+        assert_eq!(list.iter_back(&slab).collect::<Vec<_>>(), [at[0], at[3], at[1]]);
         assert_eq!((list.back(), list.len()), (Some(at[0]), 3));
         assert_eq!(list.pop_front(&mut slab), Some(at[1]));
         list.rotate(&mut slab);

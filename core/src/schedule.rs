@@ -5,10 +5,15 @@
 //! Invariant: 0 <= deficit < quantum * weight + dearest job; jobs of one topic run in arrival
 //!            order; a tenant is in the rotation exactly while one of its lanes can run.
 //! When full: a tenant below its guarantee gets a slot: the newest job of the tenant furthest above
-//!            goes. Anybody else gets `queue_full`; by the publish's mode it is shed, refused or
-//!            parked, and a parked job is admitted in the same fair rotation before a fresh one.
+//!            goes. A publish to a topic that can run gets one of its tenant's held topics: of the
+//!            topic with the most slots the newest job goes (longest queue drop: Wei, Coyle and
+//!            Hsiao, "An optimal buffer management policy for high-performance packet switching",
+//!            GLOBECOM 1991). Anybody else gets `queue_full`; by the publish's mode it is shed,
+//!            refused or parked, and a parked job is admitted in the same fair rotation before a
+//!            fresh one.
 //! Proof:     `equal_shares_of_cost_whatever_the_shape`, `a_dear_job_is_granted_without_spinning`,
-//!            `a_held_topic_stops_only_its_lane`, `a_parked_job_is_not_overtaken`,
+//!            `a_held_topic_stops_only_its_lane`, `a_held_topic_keeps_no_slot_from_the_others`,
+//!            `a_parked_job_is_not_overtaken`,
 //!            `a_tenant_below_its_guarantee_is_never_refused`, `publishing_agrees_with_its_model`,
 //!            `books_close_under_random_operations`, `conservation`.
 
@@ -19,11 +24,11 @@ use crate::peers::OfSource;
 use crate::slab::Slab;
 use crate::time::Instant;
 use crate::timer::{Timed, Timers};
-use crate::verdict::{Ack, Place, Reason, Refusal};
 use core::time::Duration;
 
 pub use alone::Rotation;
 pub(crate) use job::{Job, Origin};
+pub(crate) use room::Standing;
 
 /// Why no job of a topic may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,11 +50,17 @@ struct Lane {
     batches: List<InLane>,
     /// A batch ran last, so a publish is next.
     batch_ran: bool,
+    /// Parked jobs that have all they need of their own source.
+    waiting: List<Parked>,
     /// Queued and parked jobs.
     pending: u32,
+    /// Queued jobs that have a slot.
+    slots: u32,
     /// Why it may not run: bits of [`Hold`].
     held: u8,
     link: Link,
+    /// With those that wait for room, or, while it is held, with those that sit on slots.
+    side: Link,
 }
 
 impl Lane {
@@ -87,10 +98,16 @@ struct Line {
     /// What their permits hold.
     bytes: u64,
     lanes: List<Runnable>,
-    parked: List<Parked>,
+    /// Parked jobs, whatever they wait for.
+    parked: u32,
+    /// Lanes that are not held, in which somebody waits for room that is shared.
+    waiting: List<Waiting>,
+    /// Held lanes whose jobs have slots.
+    stuck: List<Stuck>,
     active: Link,
     busy: Link,
-    waiting: Link,
+    waits: Link,
+    reclaims: Link,
 }
 
 #[derive(Debug)]
@@ -108,7 +125,13 @@ struct Runnable;
 #[derive(Debug)]
 struct Active;
 #[derive(Debug)]
-struct HasParked;
+struct Waiting;
+#[derive(Debug)]
+struct Stuck;
+#[derive(Debug)]
+struct Waits;
+#[derive(Debug)]
+struct Reclaims;
 
 node!(Arrived, Job, other);
 node!(OfSource, Job, other);
@@ -118,7 +141,10 @@ node!(Parked, Job, link);
 node!(Wait, Job, timer);
 node!(Runnable, Lane, link);
 node!(Active, Line, active);
-node!(HasParked, Line, waiting);
+node!(Waiting, Lane, side);
+node!(Stuck, Lane, side);
+node!(Waits, Line, waits);
+node!(Reclaims, Line, reclaims);
 
 impl Timed<Wait> for Job {
     fn deadline(&self) -> Instant {
@@ -132,8 +158,6 @@ impl Timed<Wait> for Job {
 /// Cost of a job besides its payload, and per delivery: fan-out is work.
 const BASE: u64 = 256;
 const DELIVERY: u64 = 64;
-/// Advice on when a slot may be free.
-const RETRY_MS: u16 = 50;
 
 #[derive(Debug)]
 pub(crate) struct Schedule {
@@ -145,10 +169,15 @@ pub(crate) struct Schedule {
     active: List<Active>,
     /// Tenants with queued jobs.
     busy: List<Busy>,
-    parked: List<HasParked>,
+    /// Tenants in whose name somebody waits for room that is shared.
+    waits: List<Waits>,
+    /// Those of them who have jobs of held topics, and so need no free slot.
+    reclaims: List<Reclaims>,
+    /// Somebody may have room since parked jobs were served last.
+    unserved: bool,
     /// Tenants with queued or parked jobs.
     present: u32,
-    waits: Timers<Wait>,
+    deadlines: Timers<Wait>,
     queued: u32,
     parked_jobs: u32,
     /// Jobs of other shards; they have no slot.
@@ -170,9 +199,11 @@ impl Schedule {
             lines: Slab::default(),
             active: List::default(),
             busy: List::default(),
-            parked: List::default(),
+            waits: List::default(),
+            reclaims: List::default(),
+            unserved: false,
             present: 0,
-            waits: Timers::new(Duration::from_millis(limits.publish_queue_wait_ms)),
+            deadlines: Timers::new(Duration::from_millis(limits.publish_queue_wait_ms)),
             queued: 0,
             parked_jobs: 0,
             remote: 0,
@@ -193,10 +224,13 @@ impl Schedule {
             queued: List::default(),
             bytes: 0,
             lanes: List::default(),
-            parked: List::default(),
+            parked: 0,
+            waiting: List::default(),
+            stuck: List::default(),
             active: Link::default(),
             busy: Link::default(),
-            waiting: Link::default(),
+            waits: Link::default(),
+            reclaims: Link::default(),
         };
         self.lines.insert(line).0
     }
@@ -216,121 +250,25 @@ impl Schedule {
             jobs: List::default(),
             batches: List::default(),
             batch_ran: false,
+            waiting: List::default(),
             pending: 0,
+            slots: 0,
             held: 0,
             link: Link::default(),
+            side: Link::default(),
         };
         self.lanes.insert(lane).0
     }
 
     pub(crate) fn remove_lane(&mut self, topic: u32) {
         let lane = self.lanes.remove(topic);
-        debug_assert!(lane.pending == 0 && !lane.link.is_linked(), "only idle topics go");
+        let is_linked = lane.link.is_linked() || lane.side.is_linked();
+        debug_assert!(lane.pending == 0 && !is_linked, "only idle topics go");
     }
 
     /// Jobs queued, and jobs parked.
     pub(crate) const fn counts(&self) -> (u32, u32) {
         (self.queued, self.parked_jobs)
-    }
-
-    /// Whether `jobs` fresh jobs of a tenant get slots now, if need be by pushing others out.
-    /// Nobody overtakes its parked ones.
-    pub(crate) fn room(&self, tenant: u32, jobs: u32) -> Result<(), Refusal> {
-        let line = &self.lines[tenant];
-        let free = jobs <= self.total - self.queued;
-        let active = self.active_with(tenant);
-        let due = || line.queued.len() + jobs <= self.guarantee(active);
-        // With more tenants than slots not each can have one: somebody must have two.
-        let can_yield = || active <= self.total || self.victim_by_jobs(tenant).is_some();
-        if line.parked.is_empty() && (free || (due() && can_yield())) {
-            return Ok(());
-        }
-        Err(Refusal::after(Place::Schedule, Reason::QueueFull, RETRY_MS))
-    }
-
-    /// Tenants that have a queued or parked job, once this one has.
-    pub(crate) fn active_with(&self, tenant: u32) -> u32 {
-        let line = &self.lines[tenant];
-        self.present + u32::from(line.queued.is_empty() && line.parked.is_empty())
-    }
-
-    /// What each of `active` tenants may always have queued.
-    fn guarantee(&self, active: u32) -> u32 {
-        self.depth.min(self.total / active).max(1)
-    }
-
-    /// The newest job of the tenant with the most queued jobs, which makes room for `tenant`.
-    /// Cost: O(tenants with queued jobs), at most `pub_queue_total`; only when the queue is full.
-    pub(crate) fn victim_by_jobs(&self, tenant: u32) -> Option<u32> {
-        let guarantee = self.guarantee(self.active_with(tenant));
-        let above = |other: &u32| self.lines[*other].queued.len() > guarantee;
-        let others = self.busy.iter(&self.lines).filter(above);
-        self.newest(first_max(others, |other| u64::from(self.lines[other].queued.len()))?)
-    }
-
-    /// The newest job of the tenant furthest above `floor`; `used` is what a tenant has in flight.
-    /// Cost: O(tenants with queued jobs), at most `pub_queue_total`; only when bytes are missing.
-    pub(crate) fn victim_by_bytes(&self, floor: u64, used: impl Fn(u32) -> u64) -> Option<u32> {
-        let above = |other: &u32| used(*other) > floor;
-        let others = self.busy.iter(&self.lines).filter(above);
-        self.newest(first_max(others, &used)?)
-    }
-
-    /// Bytes that pushing out tenants above `floor` gives for sure.
-    pub(crate) fn yielding(&self, floor: u64, used: impl Fn(u32) -> u64) -> u64 {
-        let surplus = |other: u32| used(other).saturating_sub(floor).min(self.lines[other].bytes);
-        self.busy.iter(&self.lines).map(surplus).sum()
-    }
-
-    fn newest(&self, tenant: u32) -> Option<u32> {
-        self.lines[tenant].queued.back()
-    }
-
-    /// Any queued job.
-    pub(crate) fn any_queued(&self) -> Option<u32> {
-        self.busy.front().and_then(|tenant| self.newest(tenant))
-    }
-
-    /// A queued job is pushed out for good.
-    pub(crate) fn evict(&mut self, index: u32) -> Job {
-        let tenant = self.leave_queue(index);
-        self.end_turn_of_the_idle(tenant);
-        let job = self.jobs.remove(index);
-        self.lanes[job.topic].pending -= 1;
-        job
-    }
-
-    /// A queued job is pushed out and waits again, first of its tenant's; it gives its permit back.
-    pub(crate) fn demote(
-        &mut self,
-        index: u32,
-        source: &mut List<OfSource>,
-        now: Instant,
-    ) -> Permit {
-        let tenant = self.leave_queue(index);
-        let job = &mut self.jobs[index];
-        let permit = job.permit.take().expect("a queued job has its permit");
-        if job.ack == Ack::Wait {
-            self.waits.arm(&mut self.jobs, index, now);
-        }
-        source.push_front(&mut self.jobs, index);
-        self.present = self.active_with(tenant);
-        self.lines[tenant].parked.push_front(&mut self.jobs, index);
-        self.enter_parked(tenant);
-        permit
-    }
-
-    /// Takes a queued job out of its lane and its tenant's queue. Returns the tenant.
-    fn leave_queue(&mut self, index: u32) -> u32 {
-        let topic = self.jobs[index].topic;
-        let lane = &mut self.lanes[topic];
-        lane.jobs.unlink(&mut self.jobs, index);
-        let tenant = lane.tenant;
-        if lane.next().is_none() {
-            self.make_idle(topic);
-        }
-        self.forget_arrival(tenant, index);
-        tenant
     }
 
     /// A job is queued no more.
@@ -348,7 +286,7 @@ impl Schedule {
     /// A tenant that has nothing left, not even something parked, gives up its turn and its credit.
     fn end_turn_of_the_idle(&mut self, tenant: u32) {
         let line = &mut self.lines[tenant];
-        if line.queued.is_empty() && line.parked.is_empty() && line.lanes.is_empty() {
+        if line.queued.is_empty() && line.parked == 0 && line.lanes.is_empty() {
             line.deficit = 0;
             line.granted = false;
         }
@@ -356,7 +294,7 @@ impl Schedule {
 
     fn note_absent(&mut self, tenant: u32) {
         let line = &self.lines[tenant];
-        self.present -= u32::from(line.queued.is_empty() && line.parked.is_empty());
+        self.present -= u32::from(line.queued.is_empty() && line.parked == 0);
     }
 
     /// Whether a parked job may have a slot now.
@@ -390,7 +328,8 @@ impl Schedule {
         let topic = self.jobs[index].topic;
         let lane = &mut self.lanes[topic];
         lane.jobs.push_back(&mut self.jobs, index);
-        let tenant = lane.tenant;
+        lane.slots += 1;
+        let (tenant, held) = (lane.tenant, lane.held != 0);
         self.present = self.active_with(tenant);
         self.queued += 1;
         let line = &mut self.lines[tenant];
@@ -398,6 +337,9 @@ impl Schedule {
         line.bytes += self.jobs[index].permit.as_ref().map_or(0, Permit::cost);
         if !line.busy.is_linked() {
             self.busy.push_back(&mut self.lines, tenant);
+        }
+        if held {
+            return self.update_side(topic);
         }
         self.make_runnable(topic);
     }
@@ -407,13 +349,17 @@ impl Schedule {
         let lane = &mut self.lanes[topic];
         let before = lane.held;
         lane.held = if held { before | why as u8 } else { before & !(why as u8) };
-        if lane.held == before {
+        let after = lane.held;
+        if after == before {
             return;
         }
         if lane.next().is_none() {
             self.make_idle(topic);
         } else {
             self.make_runnable(topic);
+        }
+        if (before == 0) != (after == 0) {
+            self.change_sides(topic, before != 0);
         }
     }
 
@@ -456,16 +402,15 @@ impl Schedule {
     pub(crate) fn pick(&mut self, audience: impl Fn(u32) -> u32) -> Option<u32> {
         loop {
             let tenant = self.active.front()?;
-            let quantum = self.quantum;
-            let line = &mut self.lines[tenant];
+            let Self { jobs, lanes, lines, quantum, .. } = self;
+            let line = &mut lines[tenant];
             if !line.granted {
-                line.deficit += quantum * line.weight;
+                line.deficit += *quantum * line.weight;
                 line.granted = true;
             }
             // Whoever cannot afford the cheapest job is not asked for its next one.
             if line.deficit >= BASE {
-                let (next, need) = self.head(tenant, &audience);
-                let line = &mut self.lines[tenant];
+                let (next, need) = head((jobs, lanes), line, &audience);
                 if line.deficit >= need {
                     line.deficit -= need;
                     self.fruitless = 0;
@@ -482,22 +427,13 @@ impl Schedule {
         }
     }
 
-    /// The job that a tenant runs next, and what it costs.
-    fn head(&self, tenant: u32, audience: &impl Fn(u32) -> u32) -> (Next, u64) {
-        let topic = self.lines[tenant].lanes.front().expect("an active tenant has a lane");
-        let (job, is_batch) = self.lanes[topic].next().expect("a runnable lane has a job");
-        let bytes = self.jobs[job].tally.bytes;
-        let cost = bytes + BASE + DELIVERY * u64::from(audience(topic));
-        (Next { topic, job, is_batch }, cost)
-    }
-
     /// Nobody could afford its job: grants everybody the rotations that are still missing for the
     /// first one who can, at once. A walk over the active tenants, instead of many.
     fn skip_rotations(&mut self, audience: &impl Fn(u32) -> u32) {
         self.fruitless = 0;
         let missing = |tenant: u32| {
             let line = &self.lines[tenant];
-            let (_, need) = self.head(tenant, audience);
+            let (_, need) = head((&self.jobs, &self.lanes), line, audience);
             need.saturating_sub(line.deficit).div_ceil(self.quantum * line.weight)
         };
         let rotations = self.active.iter(&self.lines).map(missing).min().unwrap_or(1);
@@ -514,20 +450,28 @@ impl Schedule {
     /// A job leaves its queue and its lane.
     fn start(&mut self, tenant: u32, next: &Next) {
         let Next { topic, job: index, is_batch } = *next;
-        let lane = &mut self.lanes[topic];
+        let Self { jobs, lanes, lines, active, .. } = self;
+        let is_here = matches!(jobs[index].origin, Origin::Here);
+        let lane = &mut lanes[topic];
+        lane.slots -= u32::from(is_here);
         let list = if is_batch { &mut lane.batches } else { &mut lane.jobs };
-        list.unlink(&mut self.jobs, index);
+        list.unlink(jobs, index);
         lane.batch_ran = is_batch;
         lane.pending -= 1;
-        let line = &mut self.lines[tenant];
-        if lane.next().is_none() {
-            self.make_idle(topic);
+        let has_more = lane.next().is_some();
+        let line = &mut lines[tenant];
+        if has_more {
+            line.lanes.rotate(lanes);
         } else {
-            line.lanes.rotate(&mut self.lanes);
+            line.lanes.unlink(lanes, topic);
+            if line.lanes.is_empty() {
+                active.unlink(lines, tenant);
+            }
         }
-        match self.jobs[index].origin {
-            Origin::Here => self.forget_arrival(tenant, index),
-            Origin::Batch { .. } | Origin::Forwarded { .. } => self.note_taken(index),
+        if is_here {
+            self.forget_arrival(tenant, index);
+        } else {
+            self.note_taken(index);
         }
         self.end_turn_of_the_idle(tenant);
     }
@@ -538,13 +482,16 @@ impl Schedule {
     }
 }
 
-/// The first of those with the greatest number.
-fn first_max(items: impl Iterator<Item = u32>, number: impl Fn(u32) -> u64) -> Option<u32> {
-    let best = |best: Option<(u32, u64)>, item: u32| {
-        let own = number(item);
-        if best.is_some_and(|(_, most)| most >= own) { best } else { Some((item, own)) }
-    };
-    items.fold(None, best).map(|(item, _)| item)
+/// The job that a tenant runs next, and what it costs.
+fn head(
+    (jobs, lanes): (&Slab<Job>, &Slab<Lane>),
+    line: &Line,
+    audience: &impl Fn(u32) -> u32,
+) -> (Next, u64) {
+    let topic = line.lanes.front().expect("an active tenant has a lane");
+    let (job, is_batch) = lanes[topic].next().expect("a runnable lane has a job");
+    let cost = jobs[job].tally.bytes + BASE + DELIVERY * u64::from(audience(topic));
+    (Next { topic, job, is_batch }, cost)
 }
 
 mod alone;
@@ -553,5 +500,6 @@ mod check;
 mod job;
 mod parked;
 mod remote;
+mod room;
 #[cfg(test)]
 mod tests;

@@ -118,11 +118,13 @@ pub enum Reason {
     Stale = 20,
     /// Pushed out for a tenant below its guarantee, by one above it.
     TenantShare = 21,
+    /// Pushed out of its slot while its topic was held, by a publish to a topic that can run.
+    TopicHeld = 22,
 }
 
 impl Reason {
     /// Every reason, in ledger order.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Busy,
         Self::BytesShard,
         Self::BytesTenant,
@@ -145,6 +147,7 @@ impl Reason {
         Self::SlowConsumer,
         Self::Stale,
         Self::TenantShare,
+        Self::TopicHeld,
     ];
 
     /// The number used between programs. It never changes, and is never used again.
@@ -182,6 +185,7 @@ impl Reason {
             Self::SlowConsumer => "slow_consumer",
             Self::Stale => "stale",
             Self::TenantShare => "tenant_share",
+            Self::TopicHeld => "topic_held",
         }
     }
 }
@@ -282,13 +286,13 @@ mod tests {
     fn numbers_stay_what_they_are() {
         let of = |name| Reason::ALL.into_iter().find(|reason| reason.name() == name).unwrap();
         for (code, name) in
-            [(0, "busy"), (11, "not_allowed"), (14, "queue_full"), (21, "tenant_share")]
+            [(0, "busy"), (11, "not_allowed"), (21, "tenant_share"), (22, "topic_held")]
         {
             assert_eq!(of(name).code(), code);
         }
         assert_eq!((Place::Schedule.code(), Place::Table.code(), Place::Window.code()), (5, 6, 9));
         assert!(Place::ALL.into_iter().all(|it| Place::from_code(it.code()) == Some(it)));
         assert!(Reason::ALL.into_iter().all(|it| Reason::from_code(it.code()) == Some(it)));
-        assert_eq!((Place::from_code(10), Reason::from_code(22)), (None, None));
+        assert_eq!((Place::from_code(10), Reason::from_code(23)), (None, None));
     }
 }

@@ -173,16 +173,19 @@ impl Shard {
     }
 
     /// Rings for a turn: another shard has something for this one.
+    #[cfg(not(madsim))]
     pub(crate) fn wake(&self) {
         self.bell.ring();
     }
 
     /// Whether it takes nothing new any more.
+    #[cfg(not(madsim))]
     pub(crate) fn is_stopping(&self) -> bool {
         self.lock().stops_at.is_some()
     }
 
     /// A file could not be read again.
+    #[cfg(not(madsim))]
     pub(crate) fn note_failed_reload(&self) {
         *self.lock().process.failed_reloads.get_or_insert_default() += 1;
     }

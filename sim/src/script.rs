@@ -66,7 +66,7 @@ pub struct Played {
 fn ids(input: &Input) -> &'static [(u8, Kind)] {
     match input.kind() {
         Kind::Forget | Kind::Open | Kind::Reweigh | Kind::Topic => &[(0, Kind::Tenant)],
-        Kind::Close | Kind::Gone | Kind::Outlet | Kind::Reassembly | Kind::Refuse => {
+        Kind::Close | Kind::Gone | Kind::Outlet | Kind::Reassembly | Kind::Refuse | Kind::Shed => {
             &[(0, Kind::Open)]
         }
         Kind::Publish if input.numbers()[5] == 1 => {
@@ -344,6 +344,7 @@ impl Op {
                 format!("send({}, {} B, {})", name(0), n[1], pick(&["first", "in line"], 2))
             }
             Kind::Sent => format!("sent({}, {} B)", name(0), n[1]),
+            Kind::Shed => format!("shed({}, {} records, {} B)", name(0), n[1], n[2]),
             Kind::Shut => format!("shut({})", name(0)),
             Kind::Shutdown => "shutdown()".to_owned(),
             Kind::Step => format!("step({})", n[0]),

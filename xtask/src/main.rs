@@ -52,9 +52,9 @@ enum Habit {
     Deep(deep::Selection),
     /// Breaks a copy of the code on purpose and demands that named tests fail.
     Faults {
-        /// Only the fault whose file has this stem.
+        /// Only the faults whose files have these stems: may be given several times.
         #[arg(long)]
-        only: Option<String>,
+        only: Vec<String>,
     },
     /// Feeds every decoder with bytes that are made to break it.
     Fuzz(fuzz::Options),
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
         Habit::Clients => clients::run(&workspace),
         Habit::Convict { only } => convict::run(&workspace, only.as_deref()),
         Habit::Deep(selection) => deep::run(&workspace, &selection),
-        Habit::Faults { only } => faults::run(&workspace, only.as_deref()),
+        Habit::Faults { only } => faults::run(&workspace, &only),
         Habit::Fuzz(options) => fuzz::run(&workspace, &options),
         Habit::Instructions(options) => instructions::run(&workspace, &options),
         Habit::Licences => licences::run(&workspace),

@@ -102,6 +102,12 @@ impl Server {
     pub(crate) async fn greet(&self) -> Peer {
         let mut peer = self.meet().await;
         peer.expect(|frame| assert!(matches!(frame, Frame::Hello { .. }), "{frame:?}")).await;
+        self.welcome(&mut peer).await;
+        peer
+    }
+
+    /// Answers a hello.
+    pub(crate) async fn welcome(&self, peer: &mut Peer) {
         let welcome = Welcome {
             version: 1,
             features: 0,
@@ -114,7 +120,6 @@ impl Server {
             idle_ms: 30_000,
         };
         peer.tell(&Frame::Welcome(welcome)).await;
-        peer
     }
 
     /// A client, and the server's side of it.

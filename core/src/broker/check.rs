@@ -324,14 +324,22 @@ impl Broker {
         });
         same("quiescent: could catch up", room.count() as u64, 0)?;
         let saturated = self.band() == crate::shed::Band::Saturated;
+        same("quiescent: parked publishes not served", self.schedule.is_unserved().into(), 0)?;
         // A tenant's parked publishes wait in line: only the first one must not find room.
-        let fits = self.schedule.parked_fronts().filter(|(tenant, job)| {
+        let fits = self.schedule.parked_fronts().filter(|(tenant, job, reclaims)| {
             let conn = &self.peers.conns[job.conn.index];
             let price = self.memory.get(job.message).cost;
             let room = self.admission.room(*tenant, conn.inflight, price).is_ok();
-            room && self.schedule.has_slot() && !saturated
+            room && (self.schedule.has_slot() || *reclaims) && !saturated
         });
-        same("quiescent: parked publish has room", fits.count() as u64, 0)
+        same("quiescent: parked publish has room", fits.count() as u64, 0)?;
+        let stands_aside = self.peers.conns.iter().filter(|(_, conn)| {
+            conn.parked.front().is_some_and(|first| {
+                let price = self.memory.get(self.schedule.job(first).message).cost;
+                !self.schedule.stands(first) && self.admission.conn_fits(conn.inflight, price)
+            })
+        });
+        same("quiescent: parked publish stands nowhere", stands_aside.count() as u64, 0)
     }
 }
 

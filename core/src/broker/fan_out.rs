@@ -84,6 +84,9 @@ impl Broker {
             return Progress::More;
         }
         self.take_answers();
+        if self.schedule.is_unserved() {
+            self.serve_parked();
+        }
         let mut left = work;
         if !self.begin(&mut left) {
             return Progress::More;
@@ -125,7 +128,11 @@ impl Broker {
     pub(super) fn wants_step(&self) -> bool {
         let running = self.fan.is_some() || self.schedule.is_runnable();
         let behind = !self.behind.is_empty() || !self.begun.is_empty();
-        running || behind || !self.mesh.answers.is_empty() || self.wants_relief()
+        running
+            || behind
+            || self.schedule.is_unserved()
+            || !self.mesh.answers.is_empty()
+            || self.wants_relief()
     }
 
     /// Sequences the next job and begins its fan-out. False when nothing can run.

@@ -7,7 +7,7 @@ use crate::ledger::Tally;
 use crate::memory::cost;
 use crate::notice::Notice;
 use crate::peers::PAUSE_PARKED;
-use crate::schedule::Job;
+use crate::schedule::{Job, Standing};
 use crate::shed::Band;
 use crate::verdict::{Ack, Place, Reason, Refusal, Verdict};
 
@@ -21,38 +21,40 @@ impl Broker {
     pub fn publish(&mut self, conn: ConnId, topic: TopicId, message: Message) -> Verdict {
         self.tape_publish(conn, topic, &message);
         let Ok(peer) = self.peers.conn(conn) else { return Verdict::Refused(Refusal::GONE) };
-        let (tenant, closing, busy) = (peer.tenant, peer.closing, !peer.parked.is_empty());
+        let tenant = peer.tenant;
         let tally =
             Tally { records: u64::from(message.records), bytes: message.frame.len() as u64 };
         self.ledger.offered(tenant, tally);
-        let barred = if !self.is_running() {
-            Some(Self::shutting_down())
-        } else if closing {
-            Some(Refusal::never(Place::Admission, Reason::Closed))
-        } else if busy {
-            Some(Refusal::after(Place::Schedule, Reason::Busy, SATURATED_RETRY_MS))
-        } else {
-            self.unfit(tenant, topic, &message)
-        };
+        let barred = self.barred(conn).or_else(|| self.unfit(tenant, topic, &message));
         if let Some(why) = barred {
             return self.turn_away(conn, message.ack, tally, why);
         }
         self.update_band();
         let price = cost(tally.bytes, tally.records);
-        match self.room_for(conn.index, 1, price) {
+        let standing = self.schedule.standing(core::iter::once(topic.index));
+        match self.room_for(conn, standing, 1, price) {
             Ok(()) => {
-                let pushed_out = self.make_room(tenant, price);
-                let ticket = self.admit(conn, topic.index, message, tally);
-                // What was pushed out may have held more than this one takes.
-                if pushed_out {
-                    self.serve_parked();
-                }
-                Verdict::Queued(ticket)
+                self.make_room(tenant, price, Some(conn));
+                Verdict::Queued(self.admit(conn, topic.index, message, tally))
             }
             Err(_) if self.waits(message.ack) => {
                 Verdict::Parked(self.park(conn, topic.index, message, tally))
             }
             Err(why) => self.turn_away(conn, message.ack, tally, why),
+        }
+    }
+
+    /// Why a connection may publish nothing now, if so.
+    fn barred(&self, conn: ConnId) -> Option<Refusal> {
+        let peer = &self.peers.conns[conn.index];
+        if !self.is_running() {
+            Some(Self::shutting_down())
+        } else if peer.closing {
+            Some(Refusal::never(Place::Admission, Reason::Closed))
+        } else if !peer.parked.is_empty() {
+            Some(Refusal::after(Place::Schedule, Reason::Busy, SATURATED_RETRY_MS))
+        } else {
+            None
         }
     }
 
@@ -74,14 +76,25 @@ impl Broker {
 
     /// Whether `jobs` publishes of one record and `bytes` frame bytes in all would be admitted
     /// now. For calls that name several topics: ask once, then publish each, or
-    /// [`refuse`](Self::refuse) all. Cost: O(1); when the queue is full, O(tenants with jobs).
-    pub fn room(&self, conn: ConnId, jobs: u32, bytes: u64) -> Result<(), Refusal> {
+    /// [`refuse`](Self::refuse) all. `topics`: those of the call that exist; nobody waits for one
+    /// that does not. Cost: O(topics); when the queue is full, O(tenants with jobs).
+    pub fn room(
+        &self,
+        conn: ConnId,
+        (jobs, bytes): (u32, u64),
+        topics: impl Iterator<Item = TopicId>,
+    ) -> Result<(), Refusal> {
         self.peers.conn(conn)?;
+        if let Some(why) = self.barred(conn) {
+            return Err(why);
+        }
+        let known = topics.filter_map(|topic| self.topic_index(topic).ok());
+        let standing = self.schedule.standing(known);
         let price = cost(0, 1) * u64::from(jobs) + bytes;
         if !self.admission.can_ever_fit(price) {
             return Err(Refusal::never(Place::Admission, Reason::Oversize));
         }
-        self.room_for(conn.index, jobs, price)?;
+        self.room_for(conn, standing, jobs, price)?;
         // The first of them must not bring about the band in which the last one is refused.
         if self.memory.bytes() + price >= self.budget() {
             return Err(Refusal::after(Place::Memory, Reason::Saturated, SATURATED_RETRY_MS));
@@ -99,14 +112,21 @@ impl Broker {
         self.ledger.refused(tenant, why, brought);
     }
 
-    fn room_for(&self, conn: u32, jobs: u32, price: u64) -> Result<(), Refusal> {
+    fn room_for(
+        &self,
+        conn: ConnId,
+        standing: Standing,
+        jobs: u32,
+        price: u64,
+    ) -> Result<(), Refusal> {
         if self.bands.band() == Band::Saturated {
             return Err(Refusal::after(Place::Memory, Reason::Saturated, SATURATED_RETRY_MS));
         }
         self.welcome()?;
-        let peer = &self.peers.conns[conn];
+        let peer = &self.peers.conns[conn.index];
         let tenant = peer.tenant;
-        self.schedule.room(tenant, jobs)?;
+        let spared = |job: &Job| self.is_spared(job, conn);
+        self.schedule.room(tenant, standing, jobs, spared)?;
         self.admission.own_room(tenant, peer.inflight, price)?;
         let missing = self.admission.missing(price);
         if missing > 0 {
@@ -120,28 +140,33 @@ impl Broker {
         Ok(())
     }
 
-    /// Pushes out what stands in the way of a tenant below its guarantee or its floor. True when
-    /// something did.
-    fn make_room(&mut self, tenant: u32, price: u64) -> bool {
-        let mut pushed_out = false;
+    /// Whether a job is not pushed out for a fresh publish of `conn`: the source of a job that
+    /// waits again is busy, and so could not finish a call of many publishes.
+    fn is_spared(&self, job: &Job, conn: ConnId) -> bool {
+        job.conn == conn && self.waits(job.ack)
+    }
+
+    /// Pushes out what stands in the way of a publish that has room; `fresh`: its source, unless
+    /// it was parked.
+    fn make_room(&mut self, tenant: u32, price: u64, fresh: Option<ConnId>) {
         while !self.schedule.has_slot() {
-            let victim = self.schedule.victim_by_jobs(tenant);
-            self.push_out(victim.expect("who is below its guarantee finds one above it"));
-            pushed_out = true;
+            let spared = |job: &Job| fresh.is_some_and(|conn| self.is_spared(job, conn));
+            let victim = self.schedule.victim(tenant, spared);
+            self.push_out(tenant, victim.expect("who gets a slot that is not free finds it"));
         }
         let floor = self.admission.floor(self.schedule.active_with(tenant));
         while self.admission.missing(price) > 0 {
             let used = |other| self.admission.used_by(other);
             let victim = self.schedule.victim_by_bytes(floor, used);
-            self.push_out(victim.expect("who is below its floor finds one above it"));
-            pushed_out = true;
+            self.push_out(tenant, victim.expect("who is below its floor finds one above it"));
         }
-        pushed_out
     }
 
-    /// An admitted job makes room. One that may wait, waits again, first of its tenant's; any
-    /// other one ends here, and its publisher is told.
-    fn push_out(&mut self, index: u32) {
+    /// An admitted job makes room for `other`, a tenant. One that may wait, waits again, before all
+    /// others; any other one ends here, and its publisher is told.
+    fn push_out(&mut self, other: u32, index: u32) {
+        // It may have held more than the one that it makes way for takes.
+        self.schedule.note_unserved();
         let job = self.schedule.job(index);
         let (conn, tally, ack) = (job.conn, job.tally, job.ack);
         let tenant = self.topics[job.topic].tenant;
@@ -153,10 +178,8 @@ impl Broker {
             self.ledger.returned(tenant, tally);
             return self.pause(conn.index, PAUSE_PARKED, true);
         }
-        self.discard(
-            index,
-            Refusal::after(Place::Schedule, Reason::TenantShare, SATURATED_RETRY_MS),
-        );
+        let reason = if tenant == other { Reason::TopicHeld } else { Reason::TenantShare };
+        self.discard(index, Refusal::after(Place::Schedule, reason, SATURATED_RETRY_MS));
     }
 
     /// An admitted job ends before it is sequenced, and its publisher is told.
@@ -167,7 +190,13 @@ impl Broker {
         let ticket = self.ticket(index);
         let job = self.schedule.evict(index);
         let permit = job.permit.expect("a queued job has its permit");
-        self.give_permit(conn, permit);
+        let alive = self.peers.conn(conn).is_ok();
+        let used = alive.then(|| &mut self.peers.conns[conn.index].inflight);
+        self.admission.give(permit, used);
+        // A publish that waits for these bytes stands in line when parked ones are served, and not
+        // in the middle of a call of many publishes, which would end there.
+        self.schedule.note_unserved();
+        self.unstood.push(conn);
         self.memory.release(job.message);
         self.ledger.evicted(tenant, why, tally);
         self.note_idle(job.topic);
@@ -182,11 +211,23 @@ impl Broker {
 
     /// Gives a permit back to the shard, the tenant and, if it is still there, the connection.
     pub(super) fn give_permit(&mut self, conn: ConnId, permit: Permit) {
-        let used = match self.peers.conn(conn) {
-            Ok(_) => Some(&mut self.peers.conns[conn.index].inflight),
-            Err(_) => None,
-        };
-        self.admission.give(permit, used);
+        if self.peers.conn(conn).is_err() {
+            return self.admission.give(permit, None);
+        }
+        let peer = &mut self.peers.conns[conn.index];
+        self.admission.give(permit, Some(&mut peer.inflight));
+        self.stand_next(conn.index);
+    }
+
+    /// The first parked publish of a connection stands in line, once the connection has bytes for
+    /// it. Those behind it wait for it: the publishes of a source come in order.
+    fn stand_next(&mut self, conn: u32) {
+        let peer = &self.peers.conns[conn];
+        let Some(first) = peer.parked.front() else { return };
+        let price = self.memory.get(self.schedule.job(first).message).cost;
+        if !self.schedule.stands(first) && self.admission.conn_fits(peer.inflight, price) {
+            self.schedule.stand(first);
+        }
     }
 
     /// Records were discarded: the publisher is told in the next shed notice. What was discarded
@@ -233,6 +274,7 @@ impl Broker {
         let peer = &mut self.peers.conns[conn.index];
         let index = self.schedule.park(job, &mut peer.parked, self.now);
         self.ledger.parked(peer.tenant, tally);
+        self.stand_next(conn.index);
         self.pause(conn.index, PAUSE_PARKED, true);
         self.note_idle(topic);
         self.ticket(index)
@@ -262,36 +304,54 @@ impl Broker {
         Verdict::Shed(why)
     }
 
-    /// Room came free: admits parked publishes, in rotation between tenants. None once the shard
-    /// shuts down, which ends them all.
+    /// Room came free: admits parked publishes, in rotation between tenants and the topics of each.
+    /// None once the shard shuts down, which ends them all.
     /// Cost: O(admitted + tenants with parked publishes); none when nothing is parked.
     pub(super) fn serve_parked(&mut self) {
         debug_assert!(self.is_running() || self.schedule.counts().1 == 0, "none is left parked");
-        let mut passed = 0;
-        while passed < self.schedule.parked_tenants() && self.schedule.has_slot() {
-            let Some(index) = self.schedule.next_parked() else { return };
-            if self.bands.band() == Band::Saturated || self.node_saturated {
-                return;
+        for conn in core::mem::take(&mut self.unstood) {
+            if self.peers.conn(conn).is_ok() {
+                self.stand_next(conn.index);
             }
-            let job = self.schedule.job(index);
-            let (conn, tally) = (job.conn.index, job.tally);
-            let price = self.memory.get(job.message).cost;
+        }
+        let mut passed = 0;
+        while passed < self.schedule.parked_tenants() {
+            if self.bands.band() == Band::Saturated || self.node_saturated {
+                break;
+            }
+            let Some((tenant, index)) = self.schedule.next_parked() else { break };
             self.schedule.rotate_parked();
-            let peer = &mut self.peers.conns[conn];
-            if self.admission.room(peer.tenant, peer.inflight, price).is_err() {
+            let job = self.schedule.job(index);
+            let (conn, price) = (job.conn.index, self.memory.get(job.message).cost);
+            if self.admission.room(tenant, self.peers.conns[conn].inflight, price).is_err() {
                 passed += 1;
                 continue;
             }
             passed = 0;
-            let permit = self.admission.take(peer.tenant, &mut peer.inflight, price);
-            let tenant = peer.tenant;
-            self.schedule.unpark(index, &mut peer.parked, permit);
-            let waits = !peer.parked.is_empty();
-            self.memory.admit(self.schedule.job(index).message, self.now);
-            self.ledger.unparked(tenant, tally);
-            self.ledger.admitted(tenant, tally);
-            self.pause(conn, PAUSE_PARKED, waits);
+            self.make_room(tenant, price, None);
+            // Its own source may have a job that was pushed out for it, and goes before it.
+            if self.schedule.stands(index) {
+                self.unpark(index);
+            }
         }
+        self.schedule.note_served();
+    }
+
+    /// A parked publish has room: it is admitted.
+    fn unpark(&mut self, index: u32) {
+        let job = self.schedule.job(index);
+        let (conn, message, tally) = (job.conn.index, job.message, job.tally);
+        let price = self.memory.get(message).cost;
+        let peer = &mut self.peers.conns[conn];
+        let tenant = peer.tenant;
+        let permit = self.admission.take(tenant, &mut peer.inflight, price);
+        self.schedule.unpark(index, &mut peer.parked, permit);
+        let waits = !peer.parked.is_empty();
+        self.memory.admit(message, self.now);
+        self.ledger.unparked(tenant, tally);
+        self.ledger.admitted(tenant, tally);
+        self.pause(conn, PAUSE_PARKED, waits);
+        self.stand_next(conn);
     }
 
     /// A parked publish waited its full time.
@@ -312,6 +372,7 @@ impl Broker {
         let peer = &mut self.peers.conns[source];
         let job = self.schedule.cancel(index, &mut peer.parked);
         let (tenant, closing) = (peer.tenant, peer.closing);
+        self.stand_next(source);
         self.memory.release(job.message);
         self.ledger.unparked(tenant, job.tally);
         if job.ack == Ack::None && !closing {

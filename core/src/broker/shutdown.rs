@@ -6,6 +6,7 @@ use crate::notice::Notice;
 use crate::schedule::{Job, Origin};
 use crate::time::Instant;
 use crate::verdict::{Ack, Place, Reason, Refusal};
+use alloc::vec::Vec;
 use core::time::Duration;
 
 /// What the end of the grace drops.
@@ -26,7 +27,7 @@ impl Broker {
     /// delivered for at most `shutdown_grace_ms`; then what is left is dropped with reason
     /// `shutdown`. The host closes each connection with
     /// [`Close::AfterFlush`](super::Close::AfterFlush) once [`is_flushed`](Self::is_flushed), and
-    /// in any case at the end. Cost: O(parked publishes).
+    /// in any case at the end. Cost: O(connections).
     pub fn shutdown(&mut self) {
         self.tape_shutdown();
         if self.phase != Phase::Running {
@@ -34,16 +35,24 @@ impl Broker {
         }
         let grace = Duration::from_millis(self.limits.shutdown_grace_ms);
         self.phase = Phase::Flushing(self.now + grace);
-        while let Some(parked) = self.schedule.next_parked() {
-            let why = Self::shutting_down();
-            let ticket = self.ticket(parked);
-            let acked = self.schedule.job(parked).ack != Ack::None;
-            let conn = self.end_parked(parked, why);
-            if acked {
-                self.notices.push_back(Notice::Failed { conn, ticket, why });
+        let paused = self.peers.conns.iter().filter(|(_, conn)| !conn.parked.is_empty());
+        let paused: Vec<u32> = paused.map(|(index, _)| index).collect();
+        for conn in paused {
+            while let Some(parked) = self.peers.conns[conn].parked.front() {
+                self.turn_back(parked);
             }
-            let waits = !self.peers.conns[conn.index].parked.is_empty();
-            self.pause(conn.index, crate::peers::PAUSE_PARKED, waits);
+            self.pause(conn, crate::peers::PAUSE_PARKED, false);
+        }
+    }
+
+    /// A parked publish meets the shutdown.
+    fn turn_back(&mut self, parked: u32) {
+        let why = Self::shutting_down();
+        let ticket = self.ticket(parked);
+        let acked = self.schedule.job(parked).ack != Ack::None;
+        let conn = self.end_parked(parked, why);
+        if acked {
+            self.notices.push_back(Notice::Failed { conn, ticket, why });
         }
     }
 
@@ -107,7 +116,7 @@ impl Broker {
         for job in self.schedule.take_remote() {
             self.end_remote(job, Refusal { place: Place::Schedule, ..why });
         }
-        let outlets: alloc::vec::Vec<u32> = self.peers.outlets.iter().map(|(at, _)| at).collect();
+        let outlets: Vec<u32> = self.peers.outlets.iter().map(|(at, _)| at).collect();
         self.end_catching_up(LEFT_OVER);
         for outlet in outlets {
             self.drop_waiting(outlet, LEFT_OVER);

@@ -96,6 +96,8 @@ kinds! {
     Forget 1
     /// Tenant, weight.
     Reweigh 2
+    /// Connection, records, bytes, and the refusal.
+    Shed 6
 }
 
 /// One input of a shard: a command or an event, or one step of a host's turn.
@@ -287,10 +289,11 @@ impl Broker {
     }
 
     pub(super) fn tape_refuse(&mut self, conn: ConnId, brought: Tally, why: Refusal) {
-        self.note(Kind::Refuse, || {
-            let [place, reason, retry] = of_refusal(why);
-            [conn.to_bits(), brought.records, brought.bytes, place, reason, retry]
-        });
+        self.note(Kind::Refuse, || of_turned_away(conn, brought, why));
+    }
+
+    pub(super) fn tape_shed(&mut self, conn: ConnId, brought: Tally, why: Refusal) {
+        self.note(Kind::Shed, || of_turned_away(conn, brought, why));
     }
 
     pub(super) fn tape_subscribe(&mut self, outlet: OutletId, topic: TopicId, wish: &Wish) {
@@ -305,6 +308,11 @@ impl Broker {
     pub(super) fn tape_receive(&mut self, from: u32, parcel: &Parcel) {
         self.note(Kind::Receive, || of_parcel(from, parcel));
     }
+}
+
+fn of_turned_away(conn: ConnId, brought: Tally, why: Refusal) -> [u64; 6] {
+    let [place, reason, retry] = of_refusal(why);
+    [conn.to_bits(), brought.records, brought.bytes, place, reason, retry]
 }
 
 const fn of_start(start: Start) -> [u64; 3] {

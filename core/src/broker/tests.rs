@@ -3,11 +3,13 @@ use crate::id::{SubId, TopicId};
 use crate::verdict::Verdict;
 use alloc::format;
 use alloc::string::String;
+use core::iter::empty;
 
 mod corners;
 mod edges;
 mod endings;
 mod fairness;
+mod held;
 mod keeping;
 mod keys;
 mod lossless;
@@ -404,10 +406,10 @@ fn an_oversize_publish_is_refused_at_once_and_takes_nothing() {
         };
         assert_eq!(bench.broker.publish(source, topic, message), Verdict::Refused(never));
     }
-    assert!(bench.broker.room(source, 1, 17 << 20).is_err());
-    assert!(bench.broker.room(source, 256, 1 << 20).is_err(), "one slot is used");
-    assert!(bench.broker.room(source, 255, 1 << 20).is_ok());
-    let why = bench.broker.room(source, 256, 1 << 20).unwrap_err();
+    assert!(bench.broker.room(source, (1, 17 << 20), empty()).is_err());
+    assert!(bench.broker.room(source, (256, 1 << 20), empty()).is_err(), "one slot is used");
+    assert!(bench.broker.room(source, (255, 1 << 20), empty()).is_ok());
+    let why = bench.broker.room(source, (256, 1 << 20), empty()).unwrap_err();
     bench.broker.refuse(source, Tally { records: 256, bytes: 1 << 20 }, why);
     assert_eq!(bench.broker.ledger().refused.get(why.place, why.reason).records, 256);
     bench.check();
@@ -660,7 +662,7 @@ fn stale_ids_are_answered_and_change_nothing() {
     assert_eq!(bench.broker.unsubscribe(sub), Err(Refusal::GONE));
     assert_eq!(bench.broker.close(conn, Close::Now, Bytes::new()), Err(Refusal::GONE));
     assert!(bench.broker.subscribe(outlet, topic, Wish::policy(Policy::DropOld)).is_err());
-    assert!(bench.broker.room(conn, 1, 1).is_err());
+    assert!(bench.broker.room(conn, (1, 1), empty()).is_err());
     bench.broker.writable(outlet);
     bench.broker.refused(outlet);
     bench.broker.sent(Offer { outlet, bytes: 9 }, 9);

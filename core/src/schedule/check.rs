@@ -10,10 +10,13 @@ impl Schedule {
         self.jobs.iter().map(|(_, job)| (self.lanes[job.topic].tenant, job))
     }
 
-    /// The first parked job of each tenant. For checks.
-    pub(crate) fn parked_fronts(&self) -> impl Iterator<Item = (u32, &Job)> {
-        let front = |(tenant, line): (u32, &Line)| line.parked.front().map(|job| (tenant, job));
-        self.lines.iter().filter_map(front).map(|(tenant, job)| (tenant, &self.jobs[job]))
+    /// Of each tenant the parked job whose turn it is, and whether jobs of held topics would make
+    /// way for it. For checks.
+    pub(crate) fn parked_fronts(&self) -> impl Iterator<Item = (u32, &Job, bool)> {
+        self.lines.iter().filter_map(|(tenant, line)| {
+            let job = self.first_waiting(tenant)?;
+            Some((tenant, &self.jobs[job], !line.stuck.is_empty()))
+        })
     }
 
     pub(crate) fn check(&self) -> Result<(), Broken> {
@@ -47,13 +50,35 @@ impl Schedule {
             let bytes = arrived.filter_map(|job| job.permit.as_ref()).map(Permit::cost).sum();
             same("schedule: tenant's queued bytes", line.bytes, bytes)?;
             same("schedule: tenant is busy", line.busy.is_linked().into(), (jobs > 0).into())?;
-            present += u64::from(jobs > 0 || !line.parked.is_empty());
+            let own = |job: &&Job| self.lanes[job.topic].tenant == tenant && is_parked(job);
+            let parked = self.jobs.iter().map(|(_, job)| job).filter(own).count() as u64;
+            same("schedule: tenant's parked jobs", line.parked.into(), parked)?;
+            present += u64::from(jobs + parked > 0);
             let runnable = !line.lanes.is_empty();
             same("schedule: tenant in rotation", line.active.is_linked().into(), runnable.into())?;
-            let waits = !line.parked.is_empty();
-            same("schedule: tenant in parked line", line.waiting.is_linked().into(), waits.into())?;
+            self.check_sides(tenant, line)?;
         }
         same("schedule: tenants with jobs", self.present.into(), present)
+    }
+
+    /// Who waits for room that is shared, and who sits on slots without being able to run.
+    fn check_sides(&self, tenant: u32, line: &Line) -> Result<(), Broken> {
+        let (mut waiting, mut stuck) = (0, 0);
+        for (topic, lane) in self.lanes.iter().filter(|(_, lane)| lane.tenant == tenant) {
+            let own = |job: u32| self.jobs[job].topic == topic && self.jobs[job].permit.is_none();
+            let parked = lane.waiting.iter(&self.jobs).filter(|job| own(*job)).count() as u64;
+            same("schedule: lane's waiting jobs", lane.waiting.len().into(), parked)?;
+            let is_here = |job: &u32| self.jobs[*job].origin == Origin::Here;
+            let slots = lane.jobs.iter(&self.jobs).filter(is_here).count() as u64;
+            same("schedule: lane's slots", lane.slots.into(), slots)?;
+            waiting += u64::from(lane.held == 0 && parked > 0);
+            stuck += u64::from(lane.held != 0 && slots > 0);
+        }
+        same("schedule: lanes that wait", line.waiting.len().into(), waiting)?;
+        same("schedule: lanes that are stuck", line.stuck.len().into(), stuck)?;
+        let (waits, reclaims) = (waiting > 0, waiting > 0 && stuck > 0);
+        same("schedule: tenant waits", line.waits.is_linked().into(), waits.into())?;
+        same("schedule: tenant reclaims", line.reclaims.is_linked().into(), reclaims.into())
     }
 
     /// The deficit of a tenant. For tests.

@@ -34,7 +34,7 @@ pub(crate) struct Job {
     /// Invariant: of a job of this shard, none exactly while it is parked.
     pub(crate) permit: Option<Permit>,
     pub(crate) origin: Origin,
-    /// In its lane, or in its tenant's parked line.
+    /// In its lane: among those that are queued, or those that wait for room.
     pub(super) link: Link,
     /// Among its tenant's queued jobs, or among its source's parked ones.
     pub(super) other: Link,

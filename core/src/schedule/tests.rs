@@ -2,6 +2,7 @@ use super::*;
 use crate::admission::Admission;
 use crate::id::ConnId;
 use crate::ledger::Tally;
+use crate::verdict::Ack;
 use alloc::vec::Vec;
 
 struct Bed {
@@ -31,6 +32,17 @@ impl Bed {
         let mut job = Self::job(topic, bytes);
         job.permit = Some(self.admission.take(0, &mut self.conn_used, 0));
         self.schedule.push(job);
+    }
+
+    /// Parks the first job of a source.
+    fn park(&mut self, topic: u32, bytes: u64, source: &mut List<OfSource>) -> u32 {
+        let job = self.schedule.park(Self::job(topic, bytes), source, Instant::ZERO);
+        self.schedule.stand(job);
+        job
+    }
+
+    fn room(&self, tenant: u32) -> Result<(), crate::verdict::Refusal> {
+        self.schedule.room(tenant, Standing::default(), 1, |_| false)
     }
 
     fn pick(&mut self) -> Option<(u32, u64)> {
@@ -205,22 +217,25 @@ fn a_parked_job_is_not_overtaken() {
     let mut bed = Bed::new(&[1, 1]);
     let (a, b) = (bed.schedule.add_lane(0), bed.schedule.add_lane(1));
     let mut source = List::default();
-    let [first, second, other] = [(a, 1), (a, 2), (b, 3)].map(|(topic, bytes)| {
-        let job = Bed::job(topic, bytes);
-        bed.schedule.park(job, &mut source, Instant::ZERO)
-    });
-    assert!(bed.schedule.room(0, 1).is_err(), "a fresh job waits behind its tenant's parked ones");
-    assert_eq!(bed.schedule.next_parked(), Some(first));
+    let mut other_source = List::default();
+    let first = bed.park(a, 1, &mut source);
+    let second = bed.schedule.park(Bed::job(a, 2), &mut source, Instant::ZERO);
+    let other = bed.park(b, 3, &mut other_source);
+    assert!(bed.room(0).is_err(), "a fresh job waits behind its tenant's parked ones");
+    assert_eq!(bed.schedule.next_parked(), Some((0, first)));
     bed.schedule.rotate_parked();
-    assert_eq!(bed.schedule.next_parked(), Some(other));
+    assert_eq!(bed.schedule.next_parked(), Some((1, other)));
     bed.schedule.rotate_parked();
     let permit = bed.admission.take(0, &mut bed.conn_used, 0);
     bed.schedule.unpark(first, &mut source, permit);
-    assert_eq!(bed.schedule.next_parked(), Some(second));
+    assert_eq!(bed.schedule.next_parked(), Some((1, other)), "one of a source stands");
+    bed.schedule.stand(second);
+    bed.schedule.rotate_parked();
+    assert_eq!(bed.schedule.next_parked(), Some((0, second)));
     assert_eq!(bed.schedule.cancel(second, &mut source).tally.bytes, 2);
     assert_eq!(bed.schedule.counts(), (1, 1));
     bed.schedule.check().unwrap();
-    assert!(bed.schedule.room(0, 1).is_ok());
+    assert!(bed.room(0).is_ok());
 }
 
 #[test]
@@ -250,14 +265,14 @@ fn a_turn_goes_on_while_a_publish_of_the_tenant_is_parked() {
     let mut source = List::default();
     bed.push(a, 1);
     (0..100).for_each(|_| bed.push(b, 2));
-    let parked =
-        [3, 4].map(|bytes| bed.schedule.park(Bed::job(a, bytes), &mut source, Instant::ZERO));
+    let mut other_source = List::default();
+    let parked = [bed.park(a, 3, &mut source), bed.park(a, 4, &mut other_source)];
     assert_eq!(bed.pick(), Some((a, 1)));
     let credit = bed.schedule.deficit(0);
     assert_eq!(bed.pick(), Some((b, 2)), "it has nothing that can run");
-    for (job, bytes) in parked.into_iter().zip([3, 4]) {
+    for (job, (source, bytes)) in parked.into_iter().zip([(source, 3), (other_source, 4)]) {
         let permit = bed.admission.take(0, &mut bed.conn_used, 0);
-        bed.schedule.unpark(job, &mut source, permit);
+        bed.schedule.unpark(job, &mut { source }, permit);
         let left = bed.schedule.deficit(0);
         assert!(left <= credit && left > 0, "what is left of its turn, and no more");
         assert_eq!(bed.pick(), Some((a, bytes)));
@@ -274,7 +289,7 @@ fn a_turn_ends_with_the_last_parked_publish() {
     let (a, b) = (bed.schedule.add_lane(0), bed.schedule.add_lane(1));
     let mut source = List::default();
     bed.push(a, 1);
-    let parked = bed.schedule.park(Bed::job(a, 3), &mut source, Instant::ZERO);
+    let parked = bed.park(a, 3, &mut source);
     bed.push(b, 2);
     assert_eq!(bed.pick(), Some((a, 1)));
     assert!(bed.schedule.deficit(0) > 0);

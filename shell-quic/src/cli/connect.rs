@@ -1,7 +1,7 @@
 //! How `pub`, `sub` and `bench` reach a broker.
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use sluicegate_client::{Client, Options, Trust};
 use sluicegate_quic::config::Config;
 use sluicegate_quic::identity::CERTIFICATE;
@@ -27,13 +27,25 @@ pub(super) struct Reach {
     /// What opens the tenant
     #[arg(long, value_name = "SECRET", env = "SLUICEGATE_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// The SHA-256 of the broker's certificate, as `serve` prints it; without it and --ca the
-    /// development certificate of this user is trusted
+    /// The SHA-256 of the broker's certificate, as `serve` prints it
     #[arg(long, value_name = "HEX", conflicts_with = "ca")]
     fingerprint: Option<String>,
     /// Certificates in PEM that are trusted
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
+    /// Who is trusted without --fingerprint and --ca
+    #[arg(long, value_enum, default_value_t = Who::Development)]
+    #[arg(conflicts_with_all = ["fingerprint", "ca"])]
+    trust: Who,
+}
+
+/// Who is trusted that nobody has named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Who {
+    /// The development certificate that `serve` has made for this user
+    Development,
+    /// Who has a certificate for the host of the address that the operating system trusts
+    System,
 }
 
 impl Reach {
@@ -62,11 +74,14 @@ impl Reach {
             ensure!(!certificates.is_empty(), told());
             return Ok(Trust::Certificates(certificates));
         }
+        if self.trust == Who::System {
+            return Ok(Trust::System);
+        }
         let path = Config::default().state_dir.join(CERTIFICATE);
         let own = std::fs::read(&path).with_context(|| {
             format!(
                 "{}: there is no development certificate: start `sluicegate-quic serve` on this \
-                 machine, or pass --fingerprint or --ca",
+                 machine, or pass --fingerprint, --ca or --trust system",
                 path.display()
             )
         })?;

@@ -59,6 +59,7 @@ impl State {
             Mode::Waiting { request } => (Ack::Wait, Some(request)),
         };
         let block = frame.slice_ref(records.block());
+        self.jobs += 1;
         if !may {
             let bytes = block.len() as u64;
             self.forbid(conn, Tally { records: records.count().into(), bytes }, request);
@@ -71,7 +72,6 @@ impl State {
             except: None,
             keep: Keep::Default,
         };
-        self.jobs += 1;
         let mut verdict = self.broker.publish(conn, id, message.clone());
         if is_gone(&verdict)
             && let Some(id) = self.rebind(conn, topic)
@@ -96,12 +96,18 @@ impl State {
         }
     }
 
-    /// Without the right to it nothing is published: answered, or told with what is shed.
+    /// Without the right to it nothing is published: booked as refused and answered, or as shed
+    /// and told with what is.
     fn forbid(&mut self, conn: ConnId, brought: Tally, request: Option<u64>) {
-        self.broker.refuse(conn, brought, FORBIDDEN);
         match request {
-            Some(request) => self.refuse(conn, request, FORBIDDEN),
-            None => self.shed(conn, brought.records, (FORBIDDEN.place, FORBIDDEN.reason)),
+            Some(request) => {
+                self.broker.refuse(conn, brought, FORBIDDEN);
+                self.refuse(conn, request, FORBIDDEN);
+            }
+            None => {
+                self.broker.shed(conn, brought, FORBIDDEN);
+                self.shed(conn, brought.records, (FORBIDDEN.place, FORBIDDEN.reason));
+            }
         }
     }
 

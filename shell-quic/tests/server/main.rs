@@ -3,10 +3,12 @@
 
 mod admin;
 mod asking;
+mod command;
 mod ending;
 mod hello;
 mod hostile;
 mod jwt;
+mod memory;
 mod overload;
 mod publishing;
 mod shards;

@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
+use tokio::time::Instant as Virtual;
 
 /// Datagrams that wait for one socket; more are lost.
 const ROOM: usize = 4096;
@@ -188,7 +189,7 @@ impl Runtime for TestRuntime {
     }
 
     fn now(&self) -> Instant {
-        tokio::time::Instant::now().into()
+        Virtual::now().into()
     }
 }
 

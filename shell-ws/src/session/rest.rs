@@ -84,7 +84,7 @@ fn prepare(
 ) -> Result<Call, Reply> {
     let (app, tenant) = shard.apps.by_id(id).ok_or_else(|| Reply::new(404, "no such app"))?;
     // Nobody knows yet what it brings and from whom: it is counted as a call, not as a record.
-    shard.broker.room(source, 1, 0).map_err(|why| {
+    shard.broker.room(source, (1, 0), std::iter::empty()).map_err(|why| {
         shard.process.refused_calls += 1;
         refusal(why)
     })?;
@@ -173,9 +173,10 @@ fn make_room(
         return Err((why, Reply::new(413, text)));
     }
     let jobs = u32::try_from(brought.records).expect("a call names at most 100 channels");
-    shard
-        .broker
-        .room(source, jobs, brought.bytes)
+    let broker = &shard.broker;
+    let known = publishes.iter().filter_map(|publish| broker.find_topic(tenant, &publish.channel));
+    broker
+        .room(source, (jobs, brought.bytes), known)
         .and_then(|()| resolve(&mut shard.broker, tenant, publishes))
         .map_err(|why| (why, refusal(why)))
 }
@@ -220,7 +221,8 @@ pub(super) fn refusal(why: Refusal) -> Reply {
         | Reason::Shutdown
         | Reason::SlowConsumer
         | Reason::Stale
-        | Reason::TenantShare => 503,
+        | Reason::TenantShare
+        | Reason::TopicHeld => 503,
     };
     let (place, reason) = (why.place.name(), why.reason.name());
     match (status, why.retry) {

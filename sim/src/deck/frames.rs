@@ -18,7 +18,8 @@ fn zeros() -> &'static Bytes {
 /// A publish that was made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Made {
-    pub(super) shard: u32,
+    /// The shard that it came to, and which of its publishers brought it, if that is known.
+    pub(super) source: (u32, Option<u32>),
     pub(super) records: u32,
     pub(super) bytes: u64,
     pub(super) except: Option<u64>,
@@ -83,7 +84,7 @@ mod tests {
     #[test]
     fn a_frame_is_known_by_where_it_begins() {
         let mut frames = Frames::default();
-        let made = Made { shard: 0, records: 1, bytes: 500, except: None };
+        let made = Made { source: (0, None), records: 1, bytes: 500, except: None };
         for number in 0..5 {
             let input = Input::with(Kind::Publish, &[0, 0, 500]);
             let frame = cut(frames.slot_of(&input), 500);

@@ -43,10 +43,10 @@ impl Deck {
             (Kind::Receive, Outcome::Done) if !self.whole => {
                 let from = u32::try_from(n[0]).unwrap_or(u32::MAX);
                 let records = u32::try_from(n[6]).unwrap_or(u32::MAX);
-                self.frames.made(Made { shard: from, records, bytes: n[5], except: None });
+                self.frames.made(Made { source: (from, None), records, bytes: n[5], except: None });
             }
             (_, Outcome::Id(bits)) => return self.made(at, input, *bits),
-            (Kind::Refuse, _) if !before.is_stale => self.refused(at, n),
+            (Kind::Refuse | Kind::Shed, _) if !before.is_stale => self.turned_away(at, input),
             (Kind::Close | Kind::Gone | Kind::Shut | Kind::Unsubscribe, Outcome::Done) => {
                 self.ended(at, input);
             }
@@ -177,7 +177,9 @@ impl Deck {
     }
 
     /// A host refused a call whole.
-    fn refused(&mut self, at: usize, n: &[u64]) {
+    /// A host has turned a publish away by itself.
+    fn turned_away(&mut self, at: usize, input: &Input) {
+        let n = input.numbers();
         let shard = &mut self.shards[at];
         let Some(conn) = shard.conns.get_mut(&ConnId::from_bits(n[0])) else { return };
         let number = |n: u64| u32::try_from(n).ok().filter(|n| *n < 1 << 30);
@@ -189,7 +191,8 @@ impl Deck {
         let publish = Publish { publisher, topic: 0, number: conn.made, records, bytes };
         conn.made += 1;
         shard.conservation.hear(&Fact::Offered(publish));
-        shard.conservation.hear_refused(&publish, (n[3], n[4]));
+        let is_shed = input.kind() == Kind::Shed;
+        shard.conservation.hear_turned_away(&publish, (n[3], n[4]), is_shed);
     }
 
     fn published(&mut self, at: usize, input: &Input, verdict: Verdict, before: &Before) -> Found {
@@ -204,7 +207,8 @@ impl Deck {
             1 => Some(key(number, n[6])),
             more => Some(key(u32::try_from(more - 2).unwrap_or(u32::MAX), n[6])),
         };
-        let made = Made { shard: number, records, bytes: bytes.into(), except };
+        let publisher = shard.conns.get(&conn).map(|own| own.number);
+        let made = Made { source: (number, publisher), records, bytes: bytes.into(), except };
         let made = self.frames.made(made);
         let Some(own) = shard.conns.get_mut(&conn) else { return Ok(()) };
         if let Some(outlet) = except {
@@ -316,8 +320,8 @@ impl Deck {
             return Ok(());
         }
         let Some(publish) = self.frames.number(made) else { return Ok(()) };
-        let Made { shard, records, except, .. } = publish;
-        let batch = Batch { publish: made, records: records.into(), shard, except };
+        let Made { source, records, except, .. } = publish;
+        let batch = Batch { publish: made, records: records.into(), source, except };
         self.sequence.numbered(epoch, first, batch)
     }
 

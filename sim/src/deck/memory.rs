@@ -161,7 +161,8 @@ impl Shard {
             | Kind::Outlet
             | Kind::Publish
             | Kind::Reassembly
-            | Kind::Refuse => stale(Thing::Conn, 0),
+            | Kind::Refuse
+            | Kind::Shed => stale(Thing::Conn, 0),
             Kind::Refused
             | Kind::Send
             | Kind::Sent
@@ -349,7 +350,7 @@ impl Reached {
             for (place, reason, tally) in table.iter() {
                 let what = format!("{name} {}", name_cell(place, reason));
                 *self.0.entry(what).or_default() += tally.records;
-                if reason == Reason::TenantShare {
+                if matches!(reason, Reason::TenantShare | Reason::TopicHeld) {
                     *self.0.entry("pushed out".to_owned()).or_default() += tally.records;
                 }
             }

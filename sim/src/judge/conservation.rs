@@ -83,13 +83,20 @@ impl Conservation {
         }
     }
 
-    /// A publish that its host refused by itself: the numbers of the place and of the reason, as a
-    /// tape has them.
-    pub fn hear_refused(&mut self, publish: &Publish, (place, reason): (u64, u64)) {
+    /// A publish that its host turned away by itself, and told so: the numbers of the place and of
+    /// the reason, as a tape has them, and whether it was shed, as one that is not acked is.
+    pub fn hear_turned_away(
+        &mut self,
+        publish: &Publish,
+        (place, reason): (u64, u64),
+        is_shed: bool,
+    ) {
         let at = |number: u64, of: usize| usize::try_from(number % of as u64).unwrap_or(0);
         let place = Place::ALL[at(place, Place::ALL.len())];
         let reason = Reason::ALL[at(reason, Reason::ALL.len())];
-        *self.refused.entry((place, reason)).or_default() += tally(publish);
+        let table = if is_shed { &mut self.shed } else { &mut self.refused };
+        *table.entry((place, reason)).or_default() += tally(publish);
+        self.shed_told += if is_shed { u64::from(publish.records) } else { 0 };
     }
 
     fn seen(&mut self, sub: u32) -> &mut Seen {
@@ -132,7 +139,9 @@ impl Conservation {
             }
             for (place, reason, booked) in table.iter() {
                 let seen = cells.get(&(place, reason)).copied().unwrap_or_default();
-                let silent = if is_silent(reason) { self.parked } else { 0 };
+                // What was pushed out waited too.
+                let waited = self.parked + books.returned.records;
+                let silent = if is_silent(reason) { waited } else { 0 };
                 if booked.records > seen.records + silent {
                     same(&format!("{kind} at {}", name_cell(place, reason)), booked, seen)?;
                 }
@@ -200,7 +209,8 @@ const fn is_silent(reason: Reason) -> bool {
 /// Whether a publish that failed had been admitted: the books call it evicted.
 fn was_admitted(why: Refusal) -> bool {
     let at_the_end = why.place == Place::Schedule && why.reason == Reason::Shutdown;
-    why.reason == Reason::TenantShare || why.place == Place::Table || at_the_end
+    let pushed_out = matches!(why.reason, Reason::TenantShare | Reason::TopicHeld);
+    pushed_out || why.place == Place::Table || at_the_end
 }
 
 fn at(index: u32) -> usize {

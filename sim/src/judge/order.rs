@@ -2,7 +2,7 @@
 //! was announced before the next record, and the announced numbers are the dropped ones.
 //!
 //! Peers see the sequence of each record. The judge notes which publish has which numbers: the
-//! same for everybody, without overlap, and in the order in which a shard admitted them.
+//! same for everybody, without overlap, and in the order in which a source brought them.
 
 use super::{Finding, Found};
 use crate::fact::{Fact, Publish};
@@ -25,7 +25,6 @@ pub struct Order {
 /// A publisher.
 #[derive(Debug, Default)]
 struct Source {
-    shard: u32,
     /// By number.
     publishes: Vec<Known>,
 }
@@ -33,16 +32,15 @@ struct Source {
 /// What is known of a publish.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Its place in the topic's admissions on its shard, from 1; 0 before it is admitted.
-    place: u32,
+    /// It was admitted, or waits for room.
+    taken: bool,
     /// Its first sequence number; 0 while nobody has seen it.
     first: u64,
 }
 
-/// A topic's admissions by shard, and its sequence as far as somebody has seen it.
+/// A topic's sequence as far as somebody has seen it.
 #[derive(Debug, Default)]
 struct Topic {
-    admitted: BTreeMap<u32, u32>,
     seen: Life,
     /// The sequence that it had before it was retired. Answers may still be on their way.
     before: Life,
@@ -50,26 +48,32 @@ struct Topic {
 
 /// One sequence of a topic, from its first number on.
 #[derive(Debug, Default)]
-struct Life(BTreeMap<u64, Entry>);
+struct Life {
+    /// How many records each publish has, by its first sequence number.
+    records: BTreeMap<u64, u32>,
+    /// The first sequence number of each, by publisher and number.
+    orders: BTreeMap<(u32, u64), u64>,
+}
 
 impl Life {
     /// Takes a publish that was seen under this number.
-    fn take(&mut self, first: u64, entry: Entry) -> Result<(), Misfit> {
-        let Entry { records, shard, place } = entry;
-        let ahead = self.0.range(..first).next_back();
-        let behind = self.0.range(first..).next();
-        let overlaps = ahead.is_some_and(|(at, e)| at + u64::from(e.records) > first)
-            || behind.is_some_and(|(at, _)| first + u64::from(records) > *at);
-        let overtakes = ahead.is_some_and(|(_, e)| e.shard == shard && e.place > place)
-            || behind.is_some_and(|(_, e)| e.shard == shard && e.place < place);
-        match (overlaps, overtakes) {
-            (true, _) => Err(Misfit::Overlaps),
-            (_, true) => Err(Misfit::Overtakes),
-            _ => {
-                self.0.insert(first, entry);
-                Ok(())
-            }
+    fn take(&mut self, first: u64, publish: &Publish) -> Result<(), Misfit> {
+        let &Publish { publisher, number, records, .. } = publish;
+        let ahead = self.records.range(..first).next_back();
+        let behind = self.records.range(first..).next();
+        let before = self.orders.range((publisher, 0)..(publisher, number)).next_back();
+        let after = self.orders.range((publisher, number)..=(publisher, u64::MAX)).next();
+        if ahead.is_some_and(|(at, records)| at + u64::from(*records) > first)
+            || behind.is_some_and(|(at, _)| first + u64::from(records) > *at)
+        {
+            return Err(Misfit::Overlaps);
         }
+        if before.is_some_and(|(_, at)| *at > first) || after.is_some_and(|(_, at)| *at < first) {
+            return Err(Misfit::Overtakes);
+        }
+        self.records.insert(first, records);
+        self.orders.insert((publisher, number), first);
+        Ok(())
     }
 }
 
@@ -77,13 +81,6 @@ impl Life {
 enum Misfit {
     Overlaps,
     Overtakes,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    records: u32,
-    shard: u32,
-    place: u32,
 }
 
 /// What one subscriber saw.
@@ -102,7 +99,6 @@ impl Order {
     /// Follows a fact. Cost: O(1) amortised; O(log publishes) when a publish is first seen.
     pub fn hear(&mut self, fact: &Fact) -> Found {
         match *fact {
-            Fact::SourceCame(publisher, shard) => grow(&mut self.sources, publisher).shard = shard,
             Fact::Offered(publish) => {
                 let publishes = &mut grow(&mut self.sources, publish.publisher).publishes;
                 if (publishes.len() as u64) > publish.number {
@@ -111,12 +107,7 @@ impl Order {
                 publishes.resize(index(publish.number) + 1, Known::default());
             }
             Fact::Admitted(publish) | Fact::Parked(publish) => {
-                let shard = grow(&mut self.sources, publish.publisher).shard;
-                let place = grow(&mut self.topics, publish.topic).admitted.entry(shard);
-                let place = place.or_default();
-                *place += 1;
-                let place = *place;
-                self.known(&publish)?.place = place;
+                self.known(&publish)?.taken = true;
             }
             Fact::Failed(publish, _) => return self.failed(&publish),
             Fact::Committed(publish, first) => return self.seen(&publish, first),
@@ -158,7 +149,7 @@ impl Order {
     /// short. The next publish to it is the first of another sequence.
     pub fn retired(&mut self, topic: u32) {
         let topic = grow(&mut self.topics, topic);
-        if !topic.seen.0.is_empty() {
+        if !topic.seen.records.is_empty() {
             topic.before = core::mem::take(&mut topic.seen);
         }
     }
@@ -180,7 +171,7 @@ impl Order {
     /// Somebody saw a publish under a number.
     fn seen(&mut self, publish: &Publish, first: u64) -> Found {
         let known = self.known(publish)?;
-        let Known { place, first: before } = *known;
+        let Known { taken, first: before } = *known;
         if before == first {
             return Ok(());
         }
@@ -189,17 +180,15 @@ impl Order {
         if before != 0 {
             return bad(format!("publish {number} has sequence {first} here and {before} there"));
         }
-        if place == 0 {
+        if !taken {
             return bad(format!("publish {number} was never admitted"));
         }
-        let shard = self.sources[at(publish.publisher)].shard;
-        let entry = Entry { records: publish.records, shard, place };
         let topic = grow(&mut self.topics, publish.topic);
-        let retired = !topic.before.0.is_empty();
-        if retired && topic.before.take(first, entry).is_ok() {
+        let retired = !topic.before.records.is_empty();
+        if retired && topic.before.take(first, publish).is_ok() {
             return Ok(());
         }
-        match topic.seen.take(first, entry) {
+        match topic.seen.take(first, publish) {
             Ok(()) => Ok(()),
             Err(Misfit::Overlaps) => bad(format!("sequence {first} was given to two publishes")),
             Err(Misfit::Overtakes) => {
@@ -280,7 +269,6 @@ mod tests {
     /// Six admitted publishes and one subscriber.
     fn judge() -> Order {
         let mut judge = Order::default();
-        judge.hear(&Fact::SourceCame(0, 0)).unwrap();
         for number in 0..6 {
             judge.hear(&Fact::Offered(publish(number))).unwrap();
             judge.hear(&Fact::Admitted(publish(number))).unwrap();
@@ -352,6 +340,16 @@ mod tests {
             let found = hear(&mut judge(), facts).unwrap_err();
             assert_eq!(found.judge, NAME, "{facts:?}");
         }
+    }
+
+    #[test]
+    fn publishes_of_different_sources_come_in_any_order() {
+        let other = |number| Publish { publisher: 1, ..publish(number) };
+        let mut judge = judge();
+        judge.hear(&Fact::Offered(other(0))).unwrap();
+        judge.hear(&Fact::Parked(other(0))).unwrap();
+        judge.hear(&Fact::Received(0, other(0), FIRST)).unwrap();
+        judge.hear(&Fact::Received(0, publish(0), FIRST + 1)).unwrap();
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Sequence: a topic gives each batch one number everywhere, in the order in which each shard took
-//! it in; each subscriber gets numbers in rising order, and from its start on every number came or
-//! was told as lost, before the next one and only once.
+//! Sequence: a topic gives each batch one number everywhere, in the order in which its source
+//! brought it; each subscriber gets numbers in rising order, and from its start on every number
+//! came or was told as lost, before the next one and only once.
 //!
 //! Where [`order`](super::order) rebuilds the numbers from what was admitted, this judge reads the
 //! numbers that the frames themselves bear. It needs no acks, and follows who joins late, starts in
@@ -19,8 +19,8 @@ pub struct Batch {
     pub publish: u64,
     /// Records in it.
     pub records: u64,
-    /// The shard that took it in.
-    pub shard: u32,
+    /// The shard that took it in, and from which of its publishers, if that is known.
+    pub source: Source,
     /// The outlet that is left out, if any.
     pub except: Option<u64>,
 }
@@ -30,7 +30,12 @@ pub struct Batch {
 struct Numbers {
     /// By first number.
     batches: BTreeMap<u64, Batch>,
+    /// The first number of each, by source and then in the order in which all were offered.
+    orders: BTreeMap<(Source, u64), u64>,
 }
+
+/// A shard, and one of its publishers, if that is known.
+type Source = (u32, Option<u32>);
 
 /// What one subscription saw.
 #[derive(Debug, Default)]
@@ -93,7 +98,7 @@ impl Sequence {
 
     /// A batch has the number `first`. Cost: O(log batches).
     pub fn numbered(&mut self, epoch: u64, first: u64, batch: Batch) -> Found {
-        let batches = &mut self.topics.entry(epoch).or_default().batches;
+        let Numbers { batches, orders } = self.topics.entry(epoch).or_default();
         if let Some(known) = batches.insert(first, batch) {
             if known == batch {
                 return Ok(());
@@ -101,18 +106,17 @@ impl Sequence {
             let (one, other) = (known.publish, batch.publish);
             return bad(format!("publishes {one} and {other} both have sequence {first}"));
         }
-        let same_shard = |(_, other): &(&u64, &Batch)| other.shard == batch.shard;
-        let before = batches.range(..first).rev().find(same_shard);
-        let after = batches.range(first + 1..).find(same_shard);
-        if before.is_some_and(|(_, other)| other.publish >= batch.publish)
-            || after.is_some_and(|(_, other)| other.publish <= batch.publish)
-        {
-            let (publish, shard) = (batch.publish, batch.shard);
+        let Batch { publish, source, .. } = batch;
+        let before = orders.range((source, 0)..(source, publish)).next_back();
+        let after = orders.range((source, publish)..=(source, u64::MAX)).next();
+        if before.is_some_and(|(_, at)| *at > first) || after.is_some_and(|(_, at)| *at < first) {
+            let shard = source.0;
             return bad(format!(
-                "publish {publish} has sequence {first}, out of the order in which shard {shard} \
-                 took them"
+                "publish {publish} has sequence {first}, out of the order in which its source \
+                 brought them to shard {shard}"
             ));
         }
+        orders.insert((source, publish), first);
         let overlaps =
             batches.range(..first).next_back().is_some_and(|(at, b)| at + b.records > first);
         if overlaps { bad(format!("sequence {first} was given twice")) } else { Ok(()) }
@@ -223,7 +227,7 @@ mod tests {
     use super::*;
     use sluicegate_core::{Place, Reason};
 
-    const BATCH: Batch = Batch { publish: 0, records: 2, shard: 0, except: None };
+    const BATCH: Batch = Batch { publish: 0, records: 2, source: (0, Some(3)), except: None };
 
     fn gap(first: u64, last: u64, records: u64) -> Gap {
         Gap { first, last, records, place: Place::Backlog, reason: Reason::DropNew }
@@ -282,10 +286,12 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_given_once_and_in_order_per_shard() {
+    fn numbers_are_given_once_and_in_order_per_source() {
         let mut other = judge();
         other.numbered(9, 1, BATCH).unwrap();
-        other.numbered(9, 11, Batch { publish: 2, shard: 1, ..BATCH }).unwrap();
+        for (first, source) in [(11, (1, Some(3))), (13, (0, Some(4)))] {
+            other.numbered(9, first, Batch { publish: 2, source, ..BATCH }).unwrap();
+        }
         for (first, publish) in [(1, 8), (11, 3), (10, 8)] {
             judge().numbered(9, first, Batch { publish, ..BATCH }).unwrap_err();
         }

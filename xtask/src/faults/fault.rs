@@ -74,13 +74,24 @@ impl Fault {
         if let Some(command) = &self.command {
             return command.clone();
         }
-        let is_ours = |at: &&Located| self.convicted_by.iter().any(|name| at.is_called(name));
-        let ours = || found.iter().filter(is_ours);
-        let targets: BTreeSet<&str> = ours().map(|at| at.target.as_str()).collect();
-        let paths: BTreeSet<&str> = ours().map(|at| at.path.as_str()).collect();
-        let join = |words: BTreeSet<&str>| words.into_iter().collect::<Vec<_>>().join(" ");
-        let (package, targets, paths) = (&self.package, join(targets), join(paths));
+        let (package, targets) = (&self.package, self.ours(found, |at| &at.target));
+        let paths = self.ours(found, |at| &at.path);
         format!("cargo test --package {package} {targets} --no-fail-fast -- --exact {paths}")
+    }
+
+    /// What builds that; none where it is a command of its own.
+    pub(super) fn build_line(&self, found: &[Located]) -> Option<String> {
+        let (package, targets) = (&self.package, self.ours(found, |at| &at.target));
+        let line = format!("cargo test --package {package} {targets} --no-run");
+        self.command.is_none().then_some(line)
+    }
+
+    /// Something of each of the tests that were found and are ours, once.
+    fn ours(&self, found: &[Located], what: impl Fn(&Located) -> &String) -> String {
+        let is_ours = |at: &&Located| self.convicted_by.iter().any(|name| at.is_called(name));
+        let words: BTreeSet<&str> =
+            found.iter().filter(is_ours).map(|at| what(at).as_str()).collect();
+        words.into_iter().collect::<Vec<_>>().join(" ")
     }
 }
 

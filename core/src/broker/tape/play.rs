@@ -55,9 +55,13 @@ impl Broker {
             Kind::Shut => self.shut(OutletId::from_bits(n[0])),
             Kind::Shutdown => self.shutdown(),
             Kind::Writable => self.writable(OutletId::from_bits(n[0])),
-            Kind::Refuse => {
+            Kind::Refuse | Kind::Shed => {
                 let brought = Tally { records: n[1], bytes: n[2] };
-                self.refuse(ConnId::from_bits(n[0]), brought, refusal([n[3], n[4], n[5]]));
+                let (conn, why) = (ConnId::from_bits(n[0]), refusal([n[3], n[4], n[5]]));
+                match input.kind {
+                    Kind::Refuse => self.refuse(conn, brought, why),
+                    _ => self.shed(conn, brought, why),
+                }
             }
             Kind::Sent => return self.apply_sent(OutletId::from_bits(n[0]), n[1]),
             Kind::Receive => return self.apply_receive(n, frame),

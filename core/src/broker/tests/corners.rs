@@ -169,10 +169,11 @@ fn parked_behind_a_dear_one() -> (Bench, TopicId, [ConnId; 3]) {
     let [a, b] = [0; 2].map(|_| bench.peer(Pipe::Shared).0);
     assert!(matches!(bench.publish(source, topic, 60 << 10), Verdict::Queued(_)));
     assert!(matches!(bench.publish(source, topic, 10 << 10), Verdict::Queued(_)));
-    assert!(matches!(bench.publish(a, topic, 60 << 10), Verdict::Parked(_)));
-    assert!(matches!(bench.publish(b, topic, 10 << 10), Verdict::Parked(_)));
+    let other = bench.topic("u");
+    assert!(matches!(bench.publish(a, other, 60 << 10), Verdict::Parked(_)));
+    assert!(matches!(bench.publish(b, other, 10 << 10), Verdict::Parked(_)));
     bench.run(|_| 0);
-    (bench, topic, [source, a, b])
+    (bench, other, [source, a, b])
 }
 
 #[test]

@@ -177,7 +177,10 @@ fn room_for_a_whole_call_counts_the_memory_that_the_call_takes() {
     let (source, _) = bench.peer(Pipe::Shared);
     let topic = bench.topic("t");
     for (jobs, fits) in [(100, false), (90, true)] {
-        assert_eq!(bench.broker.room(source, jobs, u64::from(jobs) * 10_240).is_ok(), fits);
+        assert_eq!(
+            bench.broker.room(source, (jobs, u64::from(jobs) * 10_240), empty()).is_ok(),
+            fits
+        );
     }
     for _ in 0..90 {
         assert!(matches!(bench.publish(source, topic, 10_240), Verdict::Queued(_)));

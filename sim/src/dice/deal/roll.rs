@@ -294,13 +294,14 @@ impl Dealer<'_> {
         Ok(())
     }
 
-    /// A call is refused by its host.
+    /// A call is refused by its host, or what needs no answer is turned away there.
     fn refuse(&mut self, shard: u32, a: u32, b: u32) -> Found {
         let conns = &self.side(shard).conns;
         let Some(at) = (a as usize).checked_rem(conns.len()) else { return Ok(()) };
         let conn = conns[at].0;
         let numbers = [conn, u64::from(1 + b % 5), u64::from(b % 900), 5, 14, 0];
-        self.act(shard, Kind::Refuse, &numbers)?;
+        let kind = [Kind::Refuse, Kind::Shed][place(b >> 16, 2)];
+        self.act(shard, kind, &numbers)?;
         Ok(())
     }
 

@@ -1,0 +1,203 @@
+//! What a topic that waits for one of its subscribers takes from others: its own publishers wait,
+//! and nobody else.
+
+use super::*;
+
+/// A topic whose only subscriber, under `block`, reads nothing; a second topic; and sources.
+struct Held {
+    bench: Bench,
+    stuck: TopicId,
+    free: TopicId,
+    outlet: OutletId,
+}
+
+impl Held {
+    fn new(limits: Limits) -> Self {
+        let limits = Limits { subscription_batches: 1, ..limits };
+        let (mut bench, source, outlet, _) = one_subscriber(limits, Pipe::Single, Policy::Block);
+        bench.flood(source, 10, 1, 0);
+        let free = bench.topic("u");
+        Self { bench, stuck: source.1, free, outlet }
+    }
+
+    fn source(&mut self) -> ConnId {
+        self.bench.peer(Pipe::Shared).0
+    }
+
+    /// Publishes to the held topic until it has `jobs` queued jobs, each of a source of its own.
+    fn fill(&mut self, jobs: u32, ack: Ack) -> Vec<ConnId> {
+        let publish = |held: &mut Self, _| {
+            let source = held.source();
+            let said = held.bench.publish_as(source, held.stuck, 100, ack);
+            assert!(matches!(said, Verdict::Queued(_)), "{said:?}");
+            source
+        };
+        let sources = (0..jobs).map(|at| publish(self, at)).collect();
+        self.bench.run(|_| 0);
+        assert_eq!(self.bench.broker.jobs(), (jobs, 0));
+        sources
+    }
+
+    /// The subscriber reads again.
+    fn heal(&mut self) {
+        self.bench.broker.writable(self.outlet);
+        self.bench.run(|_| ALL);
+        assert_eq!(self.bench.broker.jobs(), (0, 0));
+        assert_eq!(self.bench.broker.inflight(), 0);
+    }
+}
+
+#[test]
+fn a_held_topic_keeps_no_slot_from_the_others() {
+    let mut held = Held::new(Limits { lossless: 1, ..Limits::default() });
+    held.fill(256, Ack::Wait);
+    let source = held.source();
+    for _ in 0..1_000 {
+        let said = held.bench.publish_as(source, held.free, 100, Ack::Wait);
+        assert!(matches!(said, Verdict::Queued(_)), "{said:?}");
+        held.bench.run(|_| 0);
+    }
+    let books = held.bench.broker.ledger();
+    assert_eq!(books.returned.records, 1, "one slot is enough for all of them");
+    assert_eq!(held.bench.broker.jobs(), (255, 1));
+    held.heal();
+    let books = held.bench.broker.ledger();
+    assert_eq!(books.delivered.records, 257, "and nothing is lost");
+    assert!(books.refused.total().is_zero() && books.shed.total().is_zero());
+}
+
+#[test]
+fn what_makes_way_for_a_topic_that_can_run_is_told() {
+    let mut held = Held::new(Limits { allow_block: 1, ..Limits::default() });
+    let sources = held.fill(256, Ack::None);
+    let source = held.source();
+    assert!(matches!(held.bench.publish(source, held.free, 100), Verdict::Queued(_)));
+    held.bench.run(|_| 0);
+    let (conn, place, reason) = (sources[255], Place::Schedule, Reason::TopicHeld);
+    assert!(held.bench.notices.contains(&Notice::Shed { conn, records: 1, place, reason }));
+    assert_eq!(held.bench.broker.ledger().evicted.get(place, reason).records, 1);
+    let said = held.bench.publish(source, held.stuck, 100);
+    assert!(matches!(said, Verdict::Queued(_)), "{said:?}");
+    let full = held.bench.publish(source, held.stuck, 100);
+    assert!(matches!(full, Verdict::Shed(why) if why.reason == Reason::QueueFull), "{full:?}");
+}
+
+#[test]
+fn the_held_topic_with_the_most_slots_makes_way() {
+    let mut held = Held::new(Limits { lossless: 1, ..Limits::default() });
+    let (_, outlet) = held.bench.peer(Pipe::Single);
+    let second = held.bench.topic("v");
+    held.bench.broker.subscribe(outlet, second, Wish::policy(Policy::Block)).unwrap();
+    let source = held.source();
+    held.bench.flood((source, second), 10, 1, 0);
+    for topic in [[second].repeat(56), [held.stuck].repeat(200)].concat() {
+        let source = held.source();
+        assert!(matches!(held.bench.publish(source, topic, 100), Verdict::Queued(_)));
+    }
+    let source = held.source();
+    assert!(matches!(held.bench.publish(source, held.free, 100), Verdict::Queued(_)));
+    held.bench.run(|_| 0);
+    assert_eq!(held.bench.broker.jobs(), (255, 1));
+    held.bench.broker.writable(outlet);
+    held.bench.run(|at| if at == outlet { ALL } else { 0 });
+    assert_eq!(held.bench.broker.jobs(), (199, 1), "none of the other topic had to wait");
+}
+
+#[test]
+fn who_waits_for_a_held_topic_stops_nobody_else() {
+    let mut held = Held::new(Limits { lossless: 1, pub_queue_total: 4, ..Limits::default() });
+    held.fill(4, Ack::Wait);
+    let late = held.source();
+    assert!(matches!(held.bench.publish(late, held.stuck, 100), Verdict::Parked(_)));
+    let source = held.source();
+    for _ in 0..10 {
+        assert!(matches!(held.bench.publish(source, held.free, 100), Verdict::Queued(_)));
+        held.bench.run(|_| 0);
+    }
+    let other = held.source();
+    let said = held.bench.publish_as(other, held.stuck, 100, Ack::Now);
+    assert!(matches!(said, Verdict::Refused(_)), "a topic's publishes come in order: {said:?}");
+    held.heal();
+    assert_eq!(held.bench.broker.ledger().delivered.records, 6);
+}
+
+#[test]
+fn who_waits_for_its_own_bytes_stops_nobody_else() {
+    let limits = Limits {
+        lossless: 1,
+        max_frame_bytes: 60 << 10,
+        pub_conn_inflight_bytes: 128 << 10,
+        ..Limits::default()
+    };
+    let mut held = Held::new(limits);
+    let greedy = held.source();
+    for _ in 0..2 {
+        assert!(matches!(held.bench.publish(greedy, held.stuck, 60 << 10), Verdict::Queued(_)));
+    }
+    assert!(matches!(held.bench.publish(greedy, held.free, 60 << 10), Verdict::Parked(_)));
+    let other = held.source();
+    for topic in [held.free, held.stuck] {
+        let said = held.bench.publish_as(other, topic, 100, Ack::Now);
+        assert!(matches!(said, Verdict::Queued(_)), "{said:?}");
+    }
+    held.bench.run(|_| 0);
+    assert_eq!(held.bench.broker.jobs(), (3, 1));
+    held.heal();
+    assert_eq!(held.bench.broker.ledger().delivered.records, 4);
+}
+
+#[test]
+fn a_held_topic_that_has_no_slot_left_goes_on_when_its_subscriber_reads() {
+    let mut held = Held::new(Limits { lossless: 1, pub_queue_total: 1, ..Limits::default() });
+    held.fill(1, Ack::Wait);
+    let source = held.source();
+    assert!(matches!(held.bench.publish(source, held.free, 100), Verdict::Queued(_)));
+    held.bench.run(|_| 0);
+    assert_eq!(held.bench.broker.jobs(), (0, 1));
+    held.heal();
+    assert_eq!(held.bench.broker.ledger().delivered.records, 2);
+}
+
+#[test]
+fn a_call_is_not_cut_short_by_who_has_bytes_again() {
+    let limits = Limits {
+        allow_block: 1,
+        max_frame_bytes: 60 << 10,
+        pub_conn_inflight_bytes: 128 << 10,
+        pub_queue_total: 4,
+        ..Limits::default()
+    };
+    let mut held = Held::new(limits);
+    let [other, greedy, caller] = [0; 3].map(|_| held.source());
+    for (source, size) in [(other, 1), (other, 1), (greedy, 60 << 10), (greedy, 60 << 10)] {
+        assert!(matches!(held.bench.publish(source, held.stuck, size), Verdict::Queued(_)));
+    }
+    let said = held.bench.publish_as(greedy, held.free, 60 << 10, Ack::Wait);
+    assert!(matches!(said, Verdict::Parked(_)), "its connection has no bytes: {said:?}");
+    let topics = [held.free; 2];
+    held.bench.broker.room(caller, (2, 200), topics.into_iter()).unwrap();
+    for topic in topics {
+        let said = held.bench.publish_as(caller, topic, 100, Ack::Now);
+        assert!(matches!(said, Verdict::Queued(_)), "{said:?}");
+    }
+    held.bench.run(|_| 0);
+    assert_eq!(held.bench.broker.jobs(), (1, 0), "it got a slot of the held topic as well");
+}
+
+/// A source whose admitted publishes fill the queue of a held topic does not stop its tenant with
+/// one more that waits for a slot: its own make way, and go first.
+#[test]
+fn a_source_that_waits_for_its_own_publishes_stops_nobody_else() {
+    let mut held = Held::new(Limits { lossless: 1, pub_queue_total: 4, ..Limits::default() });
+    let greedy = held.source();
+    for _ in 0..4 {
+        assert!(matches!(held.bench.publish(greedy, held.stuck, 100), Verdict::Queued(_)));
+    }
+    assert!(matches!(held.bench.publish(greedy, held.free, 100), Verdict::Parked(_)));
+    held.bench.run(|_| 0);
+    assert_eq!(held.bench.broker.jobs(), (3, 2));
+    let other = held.source();
+    assert!(matches!(held.bench.publish(other, held.free, 100), Verdict::Queued(_)));
+    held.heal();
+    assert_eq!(held.bench.broker.ledger().sequenced.records, 7);
+}
