@@ -92,7 +92,7 @@ fn a_call_without_an_answer_may_have_been_taken() {
 #[test]
 fn a_second_is_a_line_and_a_bar() {
     let text = good().drawing();
-    let bar = format!("{}{}\n", "#".repeat(25), "-".repeat(15) + &".".repeat(10));
+    let bar = format!("{}{}\n", "#".repeat(20), "-".repeat(12) + &".".repeat(8));
     let line = "   1      100       50       30       20       50      1.0  ";
     assert!(text.contains(&format!("\n{line}{bar}")), "{text}");
     assert!(text.contains("\nmet     goodput     100 % of the peak"), "{text}");
