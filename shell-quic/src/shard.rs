@@ -14,6 +14,7 @@ mod peers;
 mod pipes;
 mod publishing;
 mod table;
+mod tape;
 mod turns;
 
 pub(crate) use asks::Wanted;
@@ -31,6 +32,7 @@ use sluicegate_host::metrics::{Numbers, Process, Unconfirmed};
 use sluicegate_host::node::Node;
 use sluicegate_host::pool::Loan;
 use sluicegate_host::strangers::{Strangers, Told, Unwelcome};
+use sluicegate_host::tape::Recording;
 use sluicegate_wire::quic::Frame;
 use std::fmt;
 use std::net::IpAddr;
@@ -102,6 +104,7 @@ pub(crate) struct State {
     subs: Table<OutletId>,
     sheds: Sheds,
     ways: Option<Ways>,
+    tape: Option<Recording>,
     process: Process,
     /// When it is told next who was not let in.
     told: Told,
@@ -137,6 +140,7 @@ impl Shard {
             subs: Table::default(),
             sheds: Sheds::default(),
             ways,
+            tape: None,
             process: Process {
                 unconfirmed: Some(Unconfirmed::default()),
                 failed_reloads: Some(0),

@@ -96,6 +96,15 @@ pub(super) const TEXTS: &[Text] = &[
             Ok(())
         },
     },
+    Text {
+        name: "tape",
+        help: "file to record every input of the core in, for `sluicegate-sim replay`; empty: none",
+        get: |config| config.tape.clone(),
+        set: |config, text| {
+            text.clone_into(&mut config.tape);
+            Ok(())
+        },
+    },
 ];
 
 pub(super) const NUMBERS: &[Number] = &[
@@ -188,5 +197,14 @@ pub(super) const NUMBERS: &[Number] = &[
         help: "silence after which a connection is over",
         get: |config| config.settings.idle_timeout_ms,
         set: |config, value| config.settings.idle_timeout_ms = value,
+    },
+    Number {
+        name: "tape_max_mib",
+        unit: "MiB",
+        min: 1,
+        max: 1_024,
+        help: "the most that each shard records on its tape; then it stops recording",
+        get: |config| config.tape_max_mib.into(),
+        set: |config, value| config.tape_max_mib = small(value),
     },
 ];

@@ -247,7 +247,8 @@ async fn who_goes_before_its_hello_leaves_nothing() {
     assert_eq!(stage.shard.look(|broker| broker.counts()), (0, 0));
 }
 
-/// A way to a server that looks at what it answers: whether it has asked for a proof of address.
+/// A way to a server that looks at what it answers: whether it has asked for a proof of the
+/// address.
 async fn relay(gate: &Gate) -> (Gate, Arc<AtomicBool>) {
     let any = (Ipv4Addr::LOCALHOST, 0);
     let (front, back) = (UdpSocket::bind(any).await.unwrap(), UdpSocket::bind(any).await.unwrap());
