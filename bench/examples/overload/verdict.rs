@@ -233,8 +233,7 @@ impl Run {
             "     # taken, - refused with 503, . held back: all publishers wait for answers\n\n";
         for Criterion { name, is_met, said } in self.criteria() {
             let word = if is_met { "met" } else { "MISSED" };
-            writeln!(text, "{word:<7} {name:<10}  {said}")
-                .expect("writing to a String cannot fail");
+            text += &format!("{word:<7} {name:<10}  {said}\n");
         }
         text
     }
@@ -254,14 +253,18 @@ impl Run {
             "overload": Tally::sum(&self.overload).json(self.subscribers),
             "overload_by_second": spans(&self.overload),
             "after_by_second": spans(&self.after),
-            "recovery_ms": self.recovery.map(|time| time.as_millis() as u64),
+            "recovery_ms": self.recovery.map(millis),
             "books": self.books,
-            "end_ms": self.end.took.as_millis() as u64,
+            "end_ms": millis(self.end.took),
             "exit_code": self.end.code,
             "last_books": self.end.books,
             "criteria": criteria,
         })
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).expect("no run takes that long")
 }
 
 #[cfg(test)]
