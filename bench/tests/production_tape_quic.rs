@@ -50,8 +50,10 @@ async fn use_it(process: &Process) {
         let publisher = within(writer.publisher(topic)).await.expect("it is open to all");
         let latest = SubscribeOptions { policy: Policy::Latest, ..SubscribeOptions::default() };
         let from_the_start = SubscribeOptions { start: Start::Earliest, ..latest };
-        let mut all = within(reader.subscribe(topic, SubscribeOptions::default())).await.unwrap();
-        let mut newest = within(other.subscribe(topic, latest)).await.unwrap();
+        let mut all = within(reader.subscribe(topic, SubscribeOptions::default()))
+            .await
+            .expect("it is open to all");
+        let mut newest = within(other.subscribe(topic, latest)).await.expect("it is open to all");
         for number in 0..BATCHES {
             let record = vec![7_u8; 40 * number as usize];
             let batch = vec![record.clone().into(), record.into()];
@@ -66,7 +68,8 @@ async fn use_it(process: &Process) {
         let last = within(publisher.publish_acked("last")).await.expect("there is room");
         read_to(&mut all, last).await;
         read_to(&mut newest, last).await;
-        let mut late = within(reader.subscribe(topic, from_the_start)).await.unwrap();
+        let mut late =
+            within(reader.subscribe(topic, from_the_start)).await.expect("it is open to all");
         read_to(&mut late, last).await;
     }
     within(writer.close()).await;

@@ -660,6 +660,7 @@ mod tests {
         let config = parse(&format!("{APP}[limits]\nmax_topics = 5\n")).unwrap();
         let text = config.print();
         assert!(!text.contains("secret = \"s\""), "{text}");
+        assert!(text.contains("any free one (as a TCP port)\n") && !text.contains("(("), "{text}");
         let again = parse(&text.replace("secret = \"\"", "secret = \"s\"")).unwrap();
         assert_eq!((again.apps, again.limits), (config.apps, config.limits));
     }

@@ -99,7 +99,7 @@ fn small<T: TryFrom<u64>>(value: u64) -> T {
 pub const NUMBERS: &[Number] = &[
     Number {
         name: "port",
-        unit: "(a TCP port)",
+        unit: "as a TCP port",
         min: 0,
         max: 65_535,
         help: "port to listen on; 0 takes any free one",

@@ -211,7 +211,12 @@ impl<'de, U: Unit> Deserialize<'de> for Span<U> {
         let (least, most) = text.split_once("..").unwrap_or((&text, &text));
         let (least, most) = U::parse(least).zip(U::parse(most)).ok_or_else(bad)?;
         if least > most {
-            return Err(bad());
+            let (first, last) = text.split_once("..").unwrap_or((&text, &text));
+            return Err(Error::custom(format!(
+                "found {text:?}, a range whose least is above its most: write \"{}..{}\"",
+                last.trim(),
+                first.trim()
+            )));
         }
         Ok(Self { least, most, unit: PhantomData })
     }

@@ -10,7 +10,7 @@ pub(crate) mod swarm;
 pub(crate) mod tapes;
 
 use sluicegate_sim::batch::Job;
-use sluicegate_sim::scenario;
+use sluicegate_sim::scenario::{self, ServerConfig};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,16 +24,36 @@ pub(crate) fn say(text: impl std::fmt::Display) {
     drop(std::io::stdout().write_all(format!("{text}\n").as_bytes()));
 }
 
-/// Every story of every file, read and checked before any is run.
-pub(crate) fn jobs(paths: &[PathBuf]) -> Result<Vec<Job>, String> {
+/// Every story of every file, read and checked before any is run; under the limits of a server's
+/// configuration, if one is named.
+pub(crate) fn jobs(paths: &[PathBuf], config: Option<&Path>) -> Result<Vec<Job>, String> {
+    let config = config.map(self::config).transpose()?;
     let mut jobs = Vec::new();
     for file in files(paths)? {
         let text: Arc<str> = read(&file)?.into();
-        let stories = scenario::read(&file.display().to_string(), &text);
+        let name = file.display().to_string();
+        let stories = scenario::read_under(&name, &text, config.as_ref());
         let stories = stories.map_err(|error| error.to_string())?;
         jobs.extend(stories.into_iter().map(|story| Job { story, text: Arc::clone(&text) }));
     }
     Ok(jobs)
+}
+
+/// A server's configuration. Its tables that say nothing about the broker are told.
+fn config(file: &Path) -> Result<ServerConfig, String> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        format!(
+            "cannot read {name}: {error}; `--config` names a server's file, such as \
+             `sluicegate-ws config print` writes"
+        )
+    })?;
+    let config = ServerConfig::read(&name, &text).map_err(|error| error.to_string())?;
+    if !config.left_out.is_empty() {
+        let tables = config.left_out.join(", ");
+        eprintln!("{name}: [limits] is in force; a story knows nothing of {tables}");
+    }
+    Ok(config)
 }
 
 /// A scenario's text.

@@ -69,6 +69,10 @@ impl Compared {
     fn whole(&mut self, expect: &Expect, report: &Report) {
         if let Some(due) = expect.drained {
             self.that("drained", &due, &report.drained);
+            // Whoever expected nothing to be left wants to know what was.
+            if let Some(check) = self.0.last_mut().filter(|_| !report.drained) {
+                check.found = format!("false: {}", report.left.join("; "));
+            }
         }
         self.bound("transitions", &expect.transitions, report.transitions());
         self.bound("factor_min", &expect.factor_min, report.factor_min().thousandths().into());

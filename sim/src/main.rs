@@ -46,7 +46,8 @@ With several stories the greatest code counts.")]
 const TAPE_CODES: &str = "\
 Exit codes:
   0  every judge is content
-  1  swarm: something was never come by; replay: decided otherwise than recorded
+  1  swarm: something was never come by; replay: decided otherwise than recorded, or the tape
+     has no fingerprint that tells
   2  bad input: a file, a key or a value
   3  a safety judge convicts: something happened that must not
   4  a liveness judge convicts: something that must come never came

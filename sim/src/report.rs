@@ -42,6 +42,8 @@ pub struct Report {
     pub moments: Vec<Moment>,
     /// Nothing was left waiting anywhere.
     pub drained: bool,
+    /// What was left, and where, in words.
+    pub left: Vec<String>,
     /// The tape's hash.
     pub tape: String,
     /// Inputs and effects on the tape.
@@ -228,6 +230,7 @@ impl Report {
             "tape": self.tape,
             "facts": self.facts,
             "drained": self.drained,
+            "left": self.left,
             "books": {
                 "offered": tally(books.offered),
                 "admitted": tally(books.admitted),

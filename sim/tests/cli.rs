@@ -175,8 +175,107 @@ fn the_report_is_written_and_a_place_where_it_cannot_be_is_bad_input() {
     assert!(std::fs::read_to_string(&html).unwrap().starts_with("<!doctype html>"));
     let plain = sim(&["run", &good]);
     assert_eq!(text(&plain.stdout), text(&output.stdout), "watching changes nothing");
-    let output = sim(&["run", "--report", "no/such/folder/out.html", &good]);
+    // Before anything runs: it could take long.
+    for (flag, place, due) in [
+        ("--report", "no/such/folder/out.html", "there is no folder no/such/folder: make it"),
+        ("--tape", "no/such/folder/one.tape", "there is no folder no/such/folder: make it"),
+        ("--report", "scenarios", "`--report scenarios` is a folder: name a file in it"),
+    ] {
+        let output = sim(&["run", flag, place, &good]);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()));
+        let message = text(&output.stderr);
+        assert!(message.contains(due), "{message}");
+    }
+}
+
+/// A server's configuration with these lines, beside the scenarios of the tests.
+fn config(name: &str, lines: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.toml"));
+    std::fs::write(&path, lines).expect("cargo made the folder");
+    path.to_str().expect("cargo's folder is text").to_owned()
+}
+
+#[test]
+fn stories_run_under_the_limits_of_a_servers_configuration() {
+    let stalls = "stalls = [{ at = '0s', for = '1s' }]\nbuffer = 1\n\
+                  [limits]\nhigh_water_bytes = '1MiB'\ncodel_target_ms = 0\n\
+                  [expect.subscriber.reader]\ndropped = '= 0'";
+    let story = file("under", stalls);
+    assert_eq!(sim(&["run", &story]).status.code(), Some(0));
+    let all = "[server]\nport = 7001\n[[app]]\nid = '1'\n[limits]\nhigh_water_bytes = 1024";
+    let file = config("server", all);
+    let output = sim(&["run", &story, "--config", &file]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let message = text(&output.stderr);
+    let note = format!("{file}: [limits] is in force; a story knows nothing of [server], [[app]]");
+    assert!(message.contains(&note), "{message}");
+    assert!(
+        message.contains(&format!("--config {file}")),
+        "the command that repeats it: {message}"
+    );
+    let shown = text(&sim(&["explain", &story, "--config", &file]).stdout);
+    assert!(shown.contains("gives up its oldest, at 1 KiB for its connection"), "{shown}");
+}
+
+#[test]
+fn keys_of_a_configuration_that_do_not_apply_are_named() {
+    let story = file("wrong-config", "policy = 'block'\npipe = 'single'\n[limits]\nlossless = 1");
+    for (lines, due) in [
+        ("[limits]\nhigh_water_bites = 1", ":2: unknown limit `high_water_bites`; did you mean"),
+        ("[limits]\nhigh_water_bytes = '1ms'", ":2: `high_water_bytes = 1ms` must be a size"),
+        ("[limits]\nshards = 2", ":2: `shards`: a story says itself how many there are: take it"),
+        ("[limit]\nlossless = 1", ":1: unknown key `limit`; did you mean `limits`?"),
+        ("[server]\nport = 1", "there is no limit below [limits]"),
+        ("[limits]\nlossless = 0", "`block` needs `lossless = 1` or `allow_block = 1` in [limits]"),
+    ] {
+        let output = sim(&["run", &story, "--config", &config("wrong", lines)]);
+        assert_eq!(output.status.code(), Some(2), "{lines}: {output:?}");
+        let message = text(&output.stderr);
+        assert!(message.contains(due) && message.contains("wrong.toml"), "{lines}: {message}");
+    }
+    let output = sim(&["run", &story, "--config", "no/such.toml"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(text(&output.stderr).contains("cannot read no/such.toml"), "{output:?}");
+}
+
+#[test]
+fn what_has_not_drained_is_told() {
+    let wrong = file("left", "stalls = [{ at = '0s' }]\nbuffer = 1\n[expect]\ndrained = true");
+    let output = sim(&["run", &wrong]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let shown = text(&output.stdout);
+    let due = "expected drained = true, found false: 200 records for reader, which reads nothing";
+    assert!(shown.contains(due), "{shown}");
+}
+
+#[test]
+fn every_wrong_burst_and_every_unknown_group_is_named() {
+    let burst = |keys: &str| format!("[[publisher]]\nname = 'b'\ntopic = 'news'\nrate = 1\n{keys}");
+    for (more, due) in [
+        (burst("bursts = [{ at = '1s', for = '0s', times = 2 }]"), "this burst is empty"),
+        (burst("bursts = [{ at = '1s', for = '1s', times = 0 }]"), "`times = 0`: a burst's"),
+        (
+            burst("bursts = [{ at = '1s', for = '2s', times = 2 }]"),
+            "`bursts`: this one ends at 3.000000 s, after the duration, which is 2.000000 s",
+        ),
+        (
+            burst(
+                "bursts = [{ at = '1s', for = '1s', times = 2 }, \
+                 { at = '1500ms', for = '1ms', times = 2 }]",
+            ),
+            "`bursts`: this one begins at 1.500000 s, before the last one ends, at 2.000000 s",
+        ),
+        ("[expect.tenant.shop]\noffered = 1".to_owned(), "unknown tenant `shop`; known: default"),
+        (
+            "[expect.publisher.fead]\noffered = 1".to_owned(),
+            "unknown group of publishers `fead`; did you mean `feed`?",
+        ),
+    ] {
+        let output = sim(&["run", &file("named", &more)]);
+        assert_eq!(output.status.code(), Some(2), "{more}: {output:?}");
+        let message = text(&output.stderr);
+        assert!(message.contains(due), "{more}: {message}");
+    }
 }
 
 /// A folder with one story of the project, and its name.
@@ -234,7 +333,9 @@ fn snapshots_are_compared_and_what_differs_is_told() {
     assert_eq!(differs.status.code(), Some(1), "{differs:?}");
     let lines = text(&differs.stderr);
     assert!(lines.contains("\n- offered 401 =") && lines.contains("\n+ offered 400 ="), "{lines}");
-    assert!(lines.contains("1 of 1 differ") && lines.contains("--update-snapshots"), "{lines}");
+    assert!(lines.contains(&format!("\n@ {stem}")), "{lines}");
+    let command = format!("run {folder}/{stem}.toml --update-snapshots");
+    assert!(lines.contains("1 of 1 differ") && lines.contains(&command), "{lines}");
     std::fs::remove_file(&path).unwrap();
     let missing = check();
     assert_eq!(missing.status.code(), Some(1), "{missing:?}");

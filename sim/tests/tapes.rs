@@ -1,6 +1,6 @@
 //! Tapes on the command line: written, replayed, asked "what if", shrunk, and told what is wrong.
 
-use sluicegate_core::{Kind, Tape};
+use sluicegate_core::{Item, Kind, Tape};
 use sluicegate_sim::dice;
 use sluicegate_sim::script::Script;
 use std::path::{Path, PathBuf};
@@ -68,6 +68,7 @@ fn a_tape_replays_to_the_recorded_decisions() {
     assert_eq!(document["conviction"], serde_json::Value::Null);
     assert_eq!(document["differs_at"], serde_json::Value::Null);
     assert!(document["marks"].as_u64().unwrap() > 0);
+    assert_eq!(document["decisions"], "same");
 }
 
 #[test]
@@ -80,6 +81,29 @@ fn a_tape_that_was_decided_otherwise_says_so() {
     let output = sim(&["replay", path.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output).contains("DECIDED OTHERWISE"), "{}", text(&output));
+}
+
+#[test]
+fn a_tape_without_a_fingerprint_is_not_called_the_same() {
+    let folder = folder("unmarked");
+    let mut bytes = script().play(true).tape;
+    // The fingerprint at its end: one of eight bytes, behind a byte that says what it is.
+    let marks = |bytes: &[u8]| {
+        let tape = Tape::read(bytes).unwrap();
+        let is_mark = |item: &Item| matches!(item, Item::Mark { .. });
+        tape.items().map_while(Result::ok).filter(is_mark).count()
+    };
+    while marks(&bytes) > 0 {
+        bytes.pop();
+    }
+    let path = folder.join("world.tape");
+    std::fs::write(&path, bytes).unwrap();
+    let output = sim(&["replay", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("NOT COMPARED: the tape has no fingerprint"));
+    let output = sim(&["replay", path.to_str().unwrap(), "--json"]);
+    let document: serde_json::Value = serde_json::from_str(&text(&output)).unwrap();
+    assert_eq!(document["decisions"], "unknown");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The long forms of what must pass, for a night: every planted fault, swarm, a server at twice its
-//! peak, every count, the models with many more operations, the mutants of core's decisions, and which lines of core no
-//! test reaches. Goes on after a failure and reports all at the end.
+//! peak, every count, the models with many more operations, the mutants of core's decisions, and
+//! which lines of core no test reaches. Goes on after a failure and reports all at the end.
 
 use crate::clock::{Stopwatch, readable};
 use crate::program::Program;

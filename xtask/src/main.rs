@@ -70,7 +70,7 @@ enum Habit {
         #[arg(long)]
         self_test: bool,
     },
-    /// Offers the Pusher server twice its peak over real sockets, and looks whether it stays honest.
+    /// Offers the Pusher server twice its peak over real sockets: whether it stays honest.
     Overload(overload::Options),
     /// The simulator's HTML report in a real browser.
     Report,

@@ -4,7 +4,6 @@ use crate::load::Totals;
 use crate::tally::Tally;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 /// How much of the peak is delivered at least while more is offered, in percent.
@@ -14,7 +13,7 @@ const DUE: u64 = 95;
 /// How soon after the overload the last call was refused, and the last event came late, at most.
 const RECOVERY: Duration = Duration::from_secs(5);
 /// Columns of a bar.
-const WIDTH: u64 = 50;
+const WIDTH: u64 = 40;
 
 /// Columns of the server's books, in records; `refused_calls` are those that it refused unread.
 pub(crate) type Books = BTreeMap<String, u64>;
@@ -210,9 +209,14 @@ impl Run {
                 let columns = second.rate(count) * WIDTH / self.rate.max(1);
                 usize::try_from(columns.min(WIDTH)).expect("a few columns")
             };
+            // What was due before may be answered now: then the bar would be longer.
+            let bar = "#".repeat(columns(second.taken))
+                + &"-".repeat(columns(second.refused))
+                + &".".repeat(columns(second.held));
+            let bar = bar.get(..usize::try_from(WIDTH).expect("a few columns")).unwrap_or(&bar);
             let p99 = second.latency.percentile(99).unwrap_or(0) / 1_000;
             let line = format!(
-                "{:>4} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6}.{}  {}{}{}",
+                "{:>4} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6}.{}  {bar}",
                 at + 1,
                 second.rate(second.due),
                 second.rate(second.taken),
@@ -221,17 +225,15 @@ impl Run {
                 second.goodput(self.subscribers),
                 p99 / 1_000,
                 p99 % 1_000 / 100,
-                "#".repeat(columns(second.taken)),
-                "-".repeat(columns(second.refused)),
-                ".".repeat(columns(second.held))
             );
-            writeln!(text, "{}", line.trim_end()).expect("writing to a String cannot fail");
+            text += line.trim_end();
+            text.push('\n');
         }
-        text += "     # taken, - refused with 503, . held back: every publisher waited for an answer\n\n";
+        text +=
+            "     # taken, - refused with 503, . held back: all publishers wait for answers\n\n";
         for Criterion { name, is_met, said } in self.criteria() {
             let word = if is_met { "met" } else { "MISSED" };
-            writeln!(text, "{word:<7} {name:<10}  {said}")
-                .expect("writing to a String cannot fail");
+            text += &format!("{word:<7} {name:<10}  {said}\n");
         }
         text
     }
@@ -251,14 +253,18 @@ impl Run {
             "overload": Tally::sum(&self.overload).json(self.subscribers),
             "overload_by_second": spans(&self.overload),
             "after_by_second": spans(&self.after),
-            "recovery_ms": self.recovery.map(|time| time.as_millis() as u64),
+            "recovery_ms": self.recovery.map(millis),
             "books": self.books,
-            "end_ms": self.end.took.as_millis() as u64,
+            "end_ms": millis(self.end.took),
             "exit_code": self.end.code,
             "last_books": self.end.books,
             "criteria": criteria,
         })
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).expect("no run takes that long")
 }
 
 #[cfg(test)]

@@ -14,6 +14,9 @@ pub(crate) struct Options {
     /// Explain only the variant of this name.
     #[arg(long, value_name = "NAME")]
     variant: Option<String>,
+    /// Take the limits that a server's configuration file says, instead of the scenario's.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Print one JSON document per line and story.
     #[arg(long)]
     json: bool,
@@ -29,7 +32,7 @@ pub(crate) struct SchemaOptions {
 
 /// Explains every story.
 pub(crate) fn explain(options: &Options) -> u8 {
-    let asked = jobs(&options.paths).and_then(|mut jobs| {
+    let asked = jobs(&options.paths, options.config.as_deref()).and_then(|mut jobs| {
         if let Some(variant) = &options.variant {
             only(&mut jobs, variant)?;
         }

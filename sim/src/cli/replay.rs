@@ -24,11 +24,11 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// The exit code for a tape that was decided otherwise than now.
+/// The exit code for a tape that was decided otherwise than now, or that does not tell how.
 const DIFFERS: u8 = 1;
 
-/// Replays a tape. The exit code: 0 as recorded and every judge content, 1 decided otherwise, else
-/// by the kind of the verdict; with `--set`, 0.
+/// Replays a tape. The exit code: 0 as recorded and every judge content, 1 decided otherwise or
+/// with no fingerprint that could tell, else by the kind of the verdict; with `--set`, 0.
 pub(crate) fn run(options: &Options) -> u8 {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -61,8 +61,18 @@ fn replayed(options: &Options) -> Result<u8, String> {
     }
     Ok(match &replayed.conviction {
         Some(conviction) => code(conviction),
-        None => u8::from(replayed.differs.is_some()) * DIFFERS,
+        None if decisions(&replayed) == "same" => 0,
+        None => DIFFERS,
     })
+}
+
+/// Whether what was decided is what was recorded, in a word.
+const fn decisions(replayed: &Replayed) -> &'static str {
+    match (replayed.marks, replayed.differs) {
+        (_, Some(_)) => "different",
+        (0, None) => "unknown",
+        (_, None) => "same",
+    }
 }
 
 fn print(replayed: &Replayed) {
@@ -74,7 +84,10 @@ fn print(replayed: &Replayed) {
         say("the tape was cut off: its recorder was stopped in the middle of an input");
     }
     match (marks, differs) {
-        (0, _) => say("nothing on the tape tells how it was decided"),
+        (0, None) => {
+            say("NOT COMPARED: the tape has no fingerprint, so nothing tells how it was decided; \
+             recorders write one after every 1,024 inputs and at the end")
+        }
         (marks, None) => {
             say(format_args!(
                 "every decision is the recorded one: {marks} of {marks} fingerprints are equal"
@@ -99,6 +112,7 @@ fn document(replayed: &Replayed) -> serde_json::Value {
         "shards": replayed.shards,
         "inputs": replayed.inputs,
         "ended_ns": replayed.ended,
+        "decisions": decisions(replayed),
         "marks": replayed.marks,
         "differs_at": replayed.differs,
         "cut": replayed.is_cut,

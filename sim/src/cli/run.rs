@@ -23,6 +23,9 @@ pub(crate) struct Options {
     /// Run only the variant of this name.
     #[arg(long, value_name = "NAME")]
     variant: Option<String>,
+    /// Take the limits that a server's configuration file says, instead of the scenario's.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["check_snapshots", "update_snapshots"])]
+    config: Option<PathBuf>,
     /// Print one JSON document per line and story instead of tables.
     #[arg(long)]
     json: bool,
@@ -114,7 +117,11 @@ pub(crate) fn run(options: &Options) -> u8 {
 }
 
 fn asked(options: &Options) -> Result<Vec<Job>, String> {
-    let mut jobs = jobs(&options.paths)?;
+    let mut jobs = jobs(&options.paths, options.config.as_deref())?;
+    let written = [("--report", &options.report), ("--tape", &options.tape)];
+    for (flag, path) in written {
+        path.as_deref().map_or(Ok(()), |path| tapes::check_place(flag, path))?;
+    }
     if let Some(variant) = &options.variant {
         only(&mut jobs, variant)?;
     }

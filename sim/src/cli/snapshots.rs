@@ -46,7 +46,7 @@ impl Snapshots {
     /// Compares every table with the one there, and says what differs. The exit code: 0, or 1 when
     /// something does. Tables of files in which a story fails are not compared: that fails anyway.
     pub(crate) fn compare(&self) -> u8 {
-        let mut differ = 0;
+        let mut differ = Vec::new();
         for (file, text) in &self.tables {
             let (name, path) = (file.display(), path(file));
             let Some(text) = text else {
@@ -58,23 +58,25 @@ impl Snapshots {
                 Err(error) => {
                     let path = path.display();
                     eprintln!("snapshot of {name}: cannot read {path}: {error}");
-                    differ += 1;
+                    differ.push(name.to_string());
                     continue;
                 }
             };
             let now = whole(text);
             if there != now {
-                differ += 1;
+                differ.push(name.to_string());
                 eprintln!("snapshot of {name}: differs from {} (-) now (+)", path.display());
                 difference(&there, &now).iter().for_each(|line| eprintln!("{line}"));
             }
         }
         let all = self.tables.len();
-        if differ == 0 {
+        if differ.is_empty() {
             eprintln!("snapshots: none of {all} differs");
             return 0;
         }
-        eprintln!("snapshots: {differ} of {all} differ; if that is wanted: --update-snapshots");
+        let names = differ.join(" ");
+        eprintln!("snapshots: {} of {all} differ; if that is wanted:", differ.len());
+        eprintln!("sluicegate-sim run {names} --update-snapshots");
         1
     }
 }
@@ -87,10 +89,13 @@ fn whole(text: &str) -> String {
 /// Pairs of lines that are compared at most; of longer tables the whole middle is shown.
 const MOST_PAIRS: usize = 4_000_000;
 
-/// The lines that only one of two texts has, in order: `-` of the first, `+` of the second.
+/// The lines that only one of two texts has, in order: `-` of the first, `+` of the second; above
+/// those of a story `@` and its name.
 fn difference(old: &str, new: &str) -> Vec<String> {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let same = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
+    let mut story = old[..same].iter().rev().find_map(|line| name(line));
+    let mut told = None;
     let (old, new) = (&old[same..], &new[same..]);
     let same = old.iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
     let (old, new) = (&old[..old.len() - same], &new[..new.len() - same]);
@@ -114,10 +119,15 @@ fn difference(old: &str, new: &str) -> Vec<String> {
     let (mut i, mut j, mut lines) = (0, 0, Vec::new());
     while i < old.len() || j < new.len() {
         if i < old.len() && j < new.len() && old[i] == new[j] {
+            story = name(old[i]).or(story);
             (i, j) = (i + 1, j + 1);
-        } else if i < old.len() && part(&common, i + 1, j) >= part(&common, i, j + 1)
-            || j == new.len()
-        {
+            continue;
+        }
+        if told != story {
+            lines.extend(story.map(|story| format!("@ {story}")));
+            told = story;
+        }
+        if i < old.len() && part(&common, i + 1, j) >= part(&common, i, j + 1) || j == new.len() {
             lines.push(format!("- {}", old[i]));
             i += 1;
         } else {
@@ -126,6 +136,11 @@ fn difference(old: &str, new: &str) -> Vec<String> {
         }
     }
     lines
+}
+
+/// The name of a story, if this is the first line of its table.
+fn name(line: &str) -> Option<&str> {
+    line.split_once(" · ").map(|(name, _)| name)
 }
 
 /// Where the table of a scenario is kept.
@@ -160,6 +175,11 @@ mod tests {
         assert_eq!(difference(old, "head\nb\nc\nx\nd\ntail"), ["- a", "+ x"]);
         assert_eq!(difference("a\nb", "a"), ["- b"]);
         assert_eq!(difference("", "a\nb"), ["+ a", "+ b"]);
+        let two = "one · First\na\nb\ntwo · Second\na\nb";
+        let other = "one · First\na\nb\ntwo · Second\nA\nB";
+        assert_eq!(difference(two, other), ["@ two", "- a", "- b", "+ A", "+ B"]);
+        let other = "one · First\nA\nb\ntwo · Second\nA\nb";
+        assert_eq!(difference(two, other), ["@ one", "- a", "+ A", "@ two", "- a", "+ A"]);
         let long = |line: &str| [line; 3_000].join("\n");
         assert_eq!(difference(&long("a"), &long("b")).len(), 6_000, "too long to be compared");
     }

@@ -5,7 +5,7 @@ use sluicegate_core::{Limits, Tape};
 use sluicegate_sim::batch::{Ended, Run};
 use sluicegate_sim::judge::{Conviction, Kind};
 use sluicegate_sim::record;
-use sluicegate_sim::scenario::Story;
+use sluicegate_sim::scenario::{Story, set_limit};
 use std::fs::File;
 use std::io::{IsTerminal, Read, Write, stderr};
 use std::path::{Path, PathBuf};
@@ -61,31 +61,34 @@ pub(crate) fn keep(run: &Run, asked: Option<&Path>) -> Result<(), String> {
     Ok(())
 }
 
-/// Sets limits as `--set` names them: `key=value`, the value with a unit or without.
+/// Whether a file that a flag names could be written, before anything runs that takes long.
+pub(crate) fn check_place(flag: &str, path: &Path) -> Result<(), String> {
+    let name = path.display();
+    if path.is_dir() {
+        return Err(format!("`{flag} {name}` is a folder: name a file in it"));
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        let folder = folder.display();
+        return Err(format!("`{flag} {name}`: there is no folder {folder}: make it first"));
+    }
+    if path.exists() {
+        let opened = File::options().append(true).open(path);
+        opened.map_err(|error| format!("`{flag} {name}` cannot be written: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Sets limits as `--set` names them: `key=value`, the value as stories write it.
 pub(crate) fn set(limits: &mut Limits, settings: &[String]) -> Result<(), String> {
     for setting in settings {
         let (name, value) = setting
             .split_once('=')
             .ok_or_else(|| format!("`--set {setting}`: write a limit and its value: key=value"))?;
-        let bad = |error: &dyn std::fmt::Display| format!("`--set {setting}`: {error}");
-        let value = number(value).map_err(|error| bad(&error))?;
-        limits.set(name, value).map_err(|error| bad(&error))?;
+        set_limit(limits, name.trim(), value.trim())
+            .map_err(|error| format!("`--set {setting}`: {error}"))?;
     }
     limits.check().map_err(|error| error.to_string())
-}
-
-/// `512`, `4KiB`, `2MiB`, `1GiB`.
-fn number(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(char::is_alphabetic);
-    let times: u64 = match &text[digits.len()..] {
-        "" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        unit => return Err(format!("`{unit}` is no unit; use KiB, MiB, GiB or none")),
-    };
-    let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(times));
-    number.ok_or_else(|| format!("`{text}` is no number"))
 }
 
 /// The exit code of a verdict: 3 safety, 4 liveness, 5 a crash.
@@ -160,15 +163,18 @@ mod tests {
     #[test]
     fn limits_are_set_with_units_and_told_what_is_wrong() {
         let mut limits = Limits::default();
-        set(&mut limits, &["high_water_bytes=4KiB".into(), "egress_shed=1".into()]).unwrap();
+        let good = ["high_water_bytes=4KiB", "egress_shed=1", "codel_interval_ms=1s"];
+        set(&mut limits, &good.map(str::to_owned)).unwrap();
         assert_eq!((limits.high_water_bytes, limits.egress_shed), (4_096, 1));
+        assert_eq!(limits.codel_interval_ms, 1_000);
         for (setting, what) in [
             ("egress_shed", "key=value"),
-            ("nosuch=1", "no limit is called `nosuch`"),
+            ("high_water_bites=1", "unknown limit `high_water_bites`; did you mean `high_water_"),
             ("egress_shed=2", "must be between 0 and 1"),
-            ("high_water_bytes=4KB", "`KB` is no unit"),
-            ("high_water_bytes=much", "`much` is no unit"),
-            ("high_water_bytes=99999999999999999999", "is no number"),
+            ("high_water_bytes=4ms", "`high_water_bytes = 4ms` must be a size such as 512"),
+            ("codel_target_ms=4KiB", "`codel_target_ms = 4KiB` must be a number of milliseconds"),
+            ("codel_target_ms=1us", "must be a number of milliseconds"),
+            ("high_water_bytes=99999999999999999999", "must be a size"),
             ("max_frame_bytes=64MiB", "needs it to be at least"),
         ] {
             let error = set(&mut Limits::default(), &[setting.to_owned()]).unwrap_err();

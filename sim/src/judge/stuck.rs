@@ -39,6 +39,29 @@ impl Leftover {
         let on_the_way = self.unread + self.parcels;
         self.subscribers.is_empty() && self.jobs == 0 && on_the_way == 0
     }
+
+    /// What is left and where, in words; a few subscribers stand for all.
+    pub fn words(&self) -> Vec<String> {
+        const NAMED: usize = 3;
+        let mut words = Vec::new();
+        for (name, records, stalled) in self.subscribers.iter().take(NAMED) {
+            let reads = if *stalled { "which reads nothing" } else { "which reads" };
+            words.push(format!("{records} records for {name}, {reads}"));
+        }
+        if let Some(more) = self.subscribers.len().checked_sub(NAMED).filter(|more| *more > 0) {
+            words.push(format!("records for {more} other subscribers"));
+        }
+        for (count, what) in [
+            (self.jobs, "publishes queued or parked"),
+            (self.unread, "publishes that nobody read"),
+            (self.parcels, "parcels between shards"),
+        ] {
+            if count > 0 {
+                words.push(format!("{count} {what}"));
+            }
+        }
+        words
+    }
 }
 
 impl Stuck {
@@ -99,6 +122,23 @@ mod tests {
         judge.turned(0, (false, false)).unwrap();
         judge.turned(1, (false, true)).unwrap();
         spin(&mut judge, IDLE).unwrap_err();
+    }
+
+    #[test]
+    fn what_is_left_is_said_with_its_place() {
+        assert!(Leftover::default().words().is_empty());
+        let waits = |name: &str, stalled| (name.to_owned(), 7, stalled);
+        let subscribers = [("a", true), ("b", false), ("c", true), ("d", true), ("e", true)];
+        let left = Leftover {
+            subscribers: subscribers.map(|(name, stalled)| waits(name, stalled)).to_vec(),
+            jobs: 2,
+            ..Leftover::default()
+        };
+        let words = left.words().join("; ");
+        let expected = "7 records for a, which reads nothing; 7 records for b, which reads; \
+                        7 records for c, which reads nothing; records for 2 other subscribers; \
+                        2 publishes queued or parked";
+        assert_eq!(words, expected);
     }
 
     #[test]

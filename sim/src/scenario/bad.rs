@@ -70,6 +70,11 @@ impl Source<'_> {
             }
             _ => plain(message),
         };
+        let key = error.span().and_then(|at| self.key_before(at.start));
+        let text = match key {
+            Some(key) if text.starts_with("found ") => format!("`{key}`: {text}"),
+            _ => text,
+        };
         match error.span() {
             // A key missing at the top is missing in the whole file.
             Some(at) if at.start > 0 || !message.starts_with("missing field") => {
@@ -77,6 +82,17 @@ impl Source<'_> {
             }
             _ => self.bad_file(text),
         }
+    }
+}
+
+impl Source<'_> {
+    /// The key of the value that begins at `start`, if both are on one line.
+    fn key_before(&self, start: usize) -> Option<String> {
+        let line = self.text.get(..start)?.rsplit('\n').next()?;
+        let before = line.trim_end().strip_suffix('=')?.trim_end();
+        let is_end = |c: char| c.is_whitespace() || matches!(c, '{' | ',' | '.');
+        let key = before.rsplit(is_end).next()?;
+        Some(shown(key.trim_matches(['"', '\''])))
     }
 }
 
@@ -160,6 +176,16 @@ mod tests {
             assert_eq!(distance(a, b), due, "{a} {b}");
         }
         assert_eq!(distance("polcy", "policy"), 1);
+    }
+
+    #[test]
+    fn the_key_of_a_value_is_found_on_its_line() {
+        let text = "a = 1\nsize = '2..1'\nb = [{ at = 1, \"for\" = 2 }]\nlong = [\n 1]";
+        let source = Source { file: "t", text };
+        let key = |value: &str| source.key_before(text.find(value).unwrap());
+        assert_eq!(key("'2..1'").as_deref(), Some("size"));
+        assert_eq!(key("2 }").as_deref(), Some("for"));
+        assert_eq!(key("1]"), None);
     }
 
     #[test]

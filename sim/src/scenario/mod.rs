@@ -1,12 +1,16 @@
 //! Scenarios: from a TOML file to stories that can be run.
 
 mod bad;
+mod config;
 mod file;
+mod limit;
 mod resolve;
 mod schema;
 
 pub use bad::BadInput;
+pub use config::ServerConfig;
 pub use file::{PublisherExpect, SubscriberExpect, TenantExpect};
+pub use limit::{BadLimit, set_limit};
 pub use schema::schema;
 
 use crate::amount::{Bound, Bytes, Count, Thousandths};
@@ -29,6 +33,8 @@ pub(crate) fn draw(rand: &mut Rand, (least, most): Range) -> u64 {
 pub struct Story {
     /// The file as it was named.
     pub file: String,
+    /// The server's configuration whose limits it has, as it was named; `None`: its own.
+    pub config: Option<String>,
     /// The variant's name, empty for the only one.
     pub variant: String,
     /// One line.
@@ -319,8 +325,11 @@ impl Story {
 
     /// The command that runs exactly this again.
     pub fn command(&self) -> String {
-        let Self { file, seed, variant, .. } = self;
+        let Self { file, config, seed, variant, .. } = self;
         let mut command = format!("sluicegate-sim run {} --seed {seed}", quoted(file));
+        if let Some(config) = config {
+            command += &format!(" --config {}", quoted(config));
+        }
         if !variant.is_empty() {
             command += &format!(" --variant {}", quoted(variant));
         }
@@ -359,9 +368,24 @@ fn quoted(word: &str) -> String {
 
 /// Reads a scenario: its stories, one per variant. `file` names it in errors.
 pub fn read(file: &str, text: &str) -> Result<Vec<Story>, BadInput> {
+    read_under(file, text, None)
+}
+
+/// The same, with the limits of a server's configuration in the place of the scenario's, as far as
+/// it says them.
+pub fn read_under(
+    file: &str,
+    text: &str,
+    config: Option<&ServerConfig>,
+) -> Result<Vec<Story>, BadInput> {
     let source = Source { file, text };
     let parsed: file::File = toml::from_str(text).map_err(|error| source.bad_toml(&error))?;
-    resolve::stories(&source, &parsed)
+    resolve::stories(&source, &parsed, config).map_err(|mut bad| {
+        if let Some(config) = config {
+            bad.message += &format!(" (under the limits of {})", config.file);
+        }
+        bad
+    })
 }
 
 #[cfg(test)]

@@ -8,13 +8,14 @@ mod possible;
 
 use super::bad::{BadInput, Source, unknown};
 use super::file::{self, At, Table};
-use super::{Cpu, Expect, Mesh, PublisherGroup, Shutdown, Slow, Story};
-use crate::amount::{Amount, Bytes, Count, Nanos, Text, Unit};
+use super::limit::{BadLimit, set_limit};
+use super::{Cpu, Expect, Mesh, PublisherGroup, ServerConfig, Shutdown, Slow, Story};
+use crate::amount::{Amount, Text, Unit};
 use expect::set_expect;
 use over::{over, over_those_who_stay};
 use peers::Context;
 use possible::possible;
-use sluicegate_core::{Limits, Pipe, Policy, limits};
+use sluicegate_core::{Limits, Pipe, Policy};
 use std::collections::BTreeSet;
 
 /// The most publishes one run may offer: it keeps a few words of each.
@@ -73,8 +74,12 @@ fn printable(source: &Source<'_>, text: &At<String>, key: &str, allowed: &str) -
 }
 
 /// One story per variant, or one if there are none.
-pub(super) fn stories(source: &Source<'_>, file: &file::File) -> Checked<Vec<Story>> {
-    let base = base(source, file)?;
+pub(super) fn stories(
+    source: &Source<'_>,
+    file: &file::File,
+    config: Option<&ServerConfig>,
+) -> Checked<Vec<Story>> {
+    let base = base(source, file, config)?;
     if file.variant.is_empty() {
         return Ok(vec![finish(source, file, base)?]);
     }
@@ -89,6 +94,7 @@ pub(super) fn stories(source: &Source<'_>, file: &file::File) -> Checked<Vec<Sto
         let mut story = base.clone();
         story.variant.clone_from(name);
         set_limits(source, &mut story.limits, &variant.limits)?;
+        config.into_iter().for_each(|config| config.put(&mut story.limits));
         set_cpu(source, &mut story.cpu, &variant.cpu)?;
         set_expect(source, &mut story, &variant.expect)?;
         possible(source, &variant.expect, &story)?;
@@ -98,7 +104,7 @@ pub(super) fn stories(source: &Source<'_>, file: &file::File) -> Checked<Vec<Sto
 }
 
 /// What all variants share.
-fn base(source: &Source<'_>, file: &file::File) -> Checked<Story> {
+fn base(source: &Source<'_>, file: &file::File, config: Option<&ServerConfig>) -> Checked<Story> {
     printable(source, &file.title, "title", "")?;
     printable(source, &file.about, "about", "\n\t")?;
     let duration = amount(source, &file.duration, "duration", &DURATION)?;
@@ -108,6 +114,7 @@ fn base(source: &Source<'_>, file: &file::File) -> Checked<Story> {
     let (topics, named) = topics(source, file, &tenants)?;
     let mut story = Story {
         file: source.file.to_owned(),
+        config: config.map(|config| config.file.clone()),
         variant: String::new(),
         title: file.title.get_ref().clone(),
         about: file.about.get_ref().clone(),
@@ -128,6 +135,7 @@ fn base(source: &Source<'_>, file: &file::File) -> Checked<Story> {
         expect: Expect::default(),
     };
     set_limits(source, &mut story.limits, &file.limits)?;
+    config.into_iter().for_each(|config| config.put(&mut story.limits));
     set_cpu(source, &mut story.cpu, &file.cpu)?;
     let context = Context { source, duration, shards: story.shards(), topics: &named };
     story.slow = slow(&context, file)?;
@@ -333,28 +341,10 @@ fn count(
 
 fn set_limits(source: &Source<'_>, to: &mut Limits, table: &Table<Text>) -> Checked<()> {
     for (name, value) in table {
-        let key = limits::KEYS.iter().find(|key| key.name == name.get_ref()).ok_or_else(|| {
-            let known: Vec<&str> = limits::KEYS.iter().map(|key| key.name).collect();
-            source.bad(&name.span(), unknown("limit", name.get_ref(), &known))
+        set_limit(to, name.get_ref(), &value.get_ref().0).map_err(|wrong| match wrong {
+            BadLimit::Name(message) => source.bad(&name.span(), message),
+            BadLimit::Value(message) => source.bad(&value.span(), message),
         })?;
-        let text = &value.get_ref().0;
-        let number = Count::parse(text).or_else(|| match key.unit {
-            "bytes" => Bytes::parse(text),
-            "milliseconds" => {
-                Nanos::parse(text).filter(|n| n % 1_000_000 == 0).map(|n| n / 1_000_000)
-            }
-            _ => None,
-        });
-        let number = number.ok_or_else(|| {
-            let like = match key.unit {
-                "bytes" => Bytes::LIKE,
-                "milliseconds" => "a number of milliseconds, or text such as \"2s\"",
-                _ => Count::LIKE,
-            };
-            let message = format!("`{} = {text}` must be {like}", key.name);
-            source.bad(&value.span(), message)
-        })?;
-        to.set(key.name, number).map_err(|error| source.bad(&value.span(), error.to_string()))?;
     }
     Ok(())
 }

@@ -430,7 +430,15 @@ impl World<'_> {
         let left = self.leftover();
         let inboxes = self.subscribers.iter().filter_map(|sub| sub.inbox.as_ref());
         let taken = inboxes.clone().all(|reader| reader.inbox.is_empty());
-        let drained = left.is_nothing() && self.in_clients() == 0 && taken;
+        let in_clients = self.in_clients();
+        let drained = left.is_nothing() && in_clients == 0 && taken;
+        let mut left = left.words();
+        if in_clients > 0 {
+            left.push(format!("{in_clients} publishes in clients"));
+        }
+        if !taken {
+            left.push("events in inboxes that applications have not taken".to_owned());
+        }
         let watched = self.watched();
         let tape = self.take_tape();
         let rows = self.rows();
@@ -449,6 +457,7 @@ impl World<'_> {
             peaks: self.peaks,
             moments: self.moments,
             drained,
+            left,
             tape: self.log.tape().to_string(),
             facts: self.log.facts(),
             watched,

@@ -49,10 +49,12 @@ fn missed(run: &Run) -> Vec<&'static str> {
     run.criteria().iter().filter(|it| !it.is_met).map(|it| it.name).collect()
 }
 
+type Spoil = fn(&mut Run);
+
 #[test]
 fn each_criterion_can_be_missed_alone() {
     assert_eq!(missed(&good()), [""; 0]);
-    let spoilt: [(&str, fn(&mut Run)); 19] = [
+    let spoilt: [(&str, Spoil); 19] = [
         ("overload", |run| run.overload[0].due = 94),
         ("overload", |run| (run.overload[0].refused, run.overload[0].held) = (0, 0)),
         ("goodput", |run| run.overload[0].delivered = 89),
@@ -92,7 +94,7 @@ fn a_call_without_an_answer_may_have_been_taken() {
 #[test]
 fn a_second_is_a_line_and_a_bar() {
     let text = good().drawing();
-    let bar = format!("{}{}\n", "#".repeat(25), "-".repeat(15) + &".".repeat(10));
+    let bar = format!("{}{}\n", "#".repeat(20), "-".repeat(12) + &".".repeat(8));
     let line = "   1      100       50       30       20       50      1.0  ";
     assert!(text.contains(&format!("\n{line}{bar}")), "{text}");
     assert!(text.contains("\nmet     goodput     100 % of the peak"), "{text}");

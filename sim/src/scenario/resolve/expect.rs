@@ -49,9 +49,9 @@ pub(super) fn set_expect(
     cells(source, &mut to.evicted, &file.evicted)?;
     cells(source, &mut to.refused, &file.refused)?;
     cells(source, &mut to.shed, &file.shed)?;
-    groups(source, &mut to.tenants, &file.tenant, &tenants)?;
-    groups(source, &mut to.publishers, &file.publisher, &publishers)?;
-    groups(source, &mut to.subscribers, &file.subscriber, &subscribers)
+    groups(source, &mut to.tenants, &file.tenant, ("tenant", &tenants))?;
+    groups(source, &mut to.publishers, &file.publisher, ("group of publishers", &publishers))?;
+    groups(source, &mut to.subscribers, &file.subscriber, ("group of subscribers", &subscribers))
 }
 
 fn replace<T: Clone>(to: &mut Option<T>, from: &Option<T>) {
@@ -106,10 +106,10 @@ fn groups<T: Clone>(
     source: &Source<'_>,
     to: &mut BTreeMap<String, T>,
     table: &Table<T>,
-    known: &[&str],
+    (what, known): (&str, &[&str]),
 ) -> Checked<()> {
     for (name, expect) in table {
-        find(source, name, "group", known)?;
+        find(source, name, what, known)?;
         to.insert(name.get_ref().clone(), expect.get_ref().clone());
     }
     Ok(())

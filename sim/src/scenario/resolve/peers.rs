@@ -153,10 +153,18 @@ impl Context<'_> {
         let bursts = group.bursts.iter().map(|burst| {
             let file::Burst { at, r#for, times } = burst.get_ref();
             let (from, to) = (at.value, at.value.saturating_add(r#for.value));
+            let show = Nanos::show;
             let message = if *times == 0 || *times > 10_000 {
-                "a burst's `times` must be between 1 and 10000"
-            } else if from < ended || to > self.duration || from == to {
-                "bursts must be in order, apart, not empty, and end within the duration"
+                format!("`times = {times}`: a burst's `times` must be between 1 and 10000")
+            } else if from == to {
+                "`for = \"0s\"`: this burst is empty: give it a length, such as \"100ms\""
+                    .to_owned()
+            } else if from < ended {
+                let (at, ended) = (show(from), show(ended));
+                format!("`bursts`: this one begins at {at}, before the last one ends, at {ended}")
+            } else if to > self.duration {
+                let (to, end) = (show(to), show(self.duration));
+                format!("`bursts`: this one ends at {to}, after the duration, which is {end}")
             } else {
                 ended = to;
                 return Ok((from, to, u64::from(*times)));
