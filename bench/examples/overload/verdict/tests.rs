@@ -45,6 +45,9 @@ fn good() -> Run {
     }
 }
 
+/// Spoils one thing of a run.
+type Spoil = fn(&mut Run);
+
 fn missed(run: &Run) -> Vec<&'static str> {
     run.criteria().iter().filter(|it| !it.is_met).map(|it| it.name).collect()
 }
@@ -52,7 +55,7 @@ fn missed(run: &Run) -> Vec<&'static str> {
 #[test]
 fn each_criterion_can_be_missed_alone() {
     assert_eq!(missed(&good()), [""; 0]);
-    let spoilt: [(&str, fn(&mut Run)); 19] = [
+    let spoilt: [(&str, Spoil); 19] = [
         ("overload", |run| run.overload[0].due = 94),
         ("overload", |run| (run.overload[0].refused, run.overload[0].held) = (0, 0)),
         ("goodput", |run| run.overload[0].delivered = 89),
