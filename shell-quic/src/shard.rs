@@ -233,7 +233,7 @@ impl Shard {
     pub fn parting(&self) -> usize {
         let mut state = self.lock();
         let ids = state.peers.ids();
-        ids.into_iter().filter_map(|id| state.peers.get(id)).map(|peer| peer.ended.len()).sum()
+        ids.into_iter().map(|id| state.peers.get(id).map_or(0, |peer| peer.ended.len())).sum()
     }
 
     /// Whether anybody is connected.

@@ -153,7 +153,7 @@ async fn who_never_reads_does_not_hold_up_the_end() {
     within(stage.stop()).await.unwrap();
     assert!(matches!(reader.link.closed().await, ConnectionError::ApplicationClosed(close)
         if close.error_code.into_inner() == 0));
-    crate::support::until("books without lag", || {
+    until("books without lag", || {
         shard.look(|broker| broker.counts() == (0, 0) && broker.ledger().lag.is_zero())
     })
     .await;
