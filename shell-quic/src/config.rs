@@ -27,11 +27,12 @@ use crate::identity::Files;
 use crate::jwt::Rules;
 use crate::settings::Settings;
 use anyhow::{Context, Result, bail, ensure};
-use keys::{NUMBERS, Number, TEXTS, Text};
+use keys::SERVER;
 use serde::Deserialize;
 use sluicegate_core::limits::KEYS;
 use sluicegate_core::{LimitError, Limits};
-use sluicegate_host::{budget, words};
+use sluicegate_host::budget;
+use sluicegate_host::keys::print_limits;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
@@ -165,13 +166,7 @@ impl Config {
     /// The configuration as a file; the hashes of tokens are left out.
     pub fn print(&self) -> String {
         let mut out = String::from("[server]\n");
-        for Text { name, help, get, .. } in TEXTS {
-            let value = toml::Value::String(get(self));
-            let _ = writeln!(out, "# {help}\n{name} = {value}");
-        }
-        for Number { name, unit, help, get, .. } in NUMBERS {
-            let _ = writeln!(out, "# {help} ({unit})\n{name} = {}", get(self));
-        }
+        out += &SERVER.print(self, |text| toml::Value::String(text.to_owned()).to_string());
         if let Some(Files { cert, key }) = &self.tls {
             let quoted = |path: &Path| toml::Value::String(path.to_string_lossy().into_owned());
             let _ = writeln!(out, "\n[tls]\ncert = {}\nkey = {}", quoted(cert), quoted(key));
@@ -182,11 +177,7 @@ impl Config {
             let _ = writeln!(out, "# {} tokens are left out", token.len());
         }
         out += "\n[limits]\n";
-        for key in KEYS {
-            let value = self.limits.get(key.name).expect("the table lists what there is");
-            let _ = writeln!(out, "# {} ({})\n{} = {value}", key.help, key.unit, key.name);
-        }
-        out
+        out + &print_limits(&self.limits, &[])
     }
 }
 
@@ -208,9 +199,9 @@ impl Draft {
                     toml::Value::String(text) => text.clone(),
                     other => other.to_string(),
                 };
-                let belongs = if is_server(&key) { "server" } else { "limits" };
+                let belongs = if SERVER.has(&key) { "server" } else { "limits" };
                 ensure!(
-                    belongs == section || !is_known(&key),
+                    belongs == section || !SERVER.knows(&key),
                     "{name}: [{section}]: `{key}` belongs below [{belongs}]"
                 );
                 self.put(&key, &value).with_context(|| format!("{name}: [{section}]"))?;
@@ -246,29 +237,20 @@ impl Draft {
 
     fn put(&mut self, key: &str, value: &str) -> Result<()> {
         self.given.insert(key.to_owned());
-        if let Some(text) = TEXTS.iter().find(|text| text.name == key) {
+        if let Some(text) = SERVER.text(key) {
             return (text.set)(&mut self.config, value)
                 .with_context(|| format!("`{key}` is `{value}`"));
         }
-        if !is_known(key) {
-            let all = TEXTS.iter().map(|text| text.name);
-            let all = all.chain(NUMBERS.iter().map(|number| number.name));
-            let all = all.chain(KEYS.iter().map(|key| key.name));
-            let nearest = words::nearest(key, all).expect("there are keys");
-            bail!("`{key}` is not known; did you mean `{nearest}`?");
-        }
-        let number = NUMBERS.iter().find(|number| number.name == key);
-        let limit = KEYS.iter().find(|known| known.name == key);
-        let range = number.map(|number| (number.unit, number.min, number.max));
-        let (unit, min, max) =
-            range.or_else(|| limit.map(|key| (key.unit, key.min, key.max))).expect("it is known");
+        let Some((unit, min, max)) = SERVER.range(key) else {
+            bail!("`{key}` is not known; did you mean `{}`?", SERVER.nearest(key));
+        };
         let parsed = value.trim().replace('_', "").parse().ok();
         let Some(parsed) = parsed.filter(|value| (min..=max).contains(value)) else {
             bail!(
                 "`{key}` is {value}, but must be a whole number between {min} and {max} ({unit})"
             );
         };
-        match number {
+        match SERVER.number(key) {
             Some(number) => (number.set)(&mut self.config, parsed),
             None => self.config.limits.set(key, parsed).map_err(bad_limit)?,
         }
@@ -308,14 +290,6 @@ impl Draft {
         }
         Ok(config)
     }
-}
-
-fn is_server(key: &str) -> bool {
-    TEXTS.iter().any(|text| text.name == key) || NUMBERS.iter().any(|number| number.name == key)
-}
-
-fn is_known(key: &str) -> bool {
-    is_server(key) || KEYS.iter().any(|known| known.name == key)
 }
 
 fn bad_limit(error: LimitError<'_>) -> anyhow::Error {

@@ -16,7 +16,7 @@ pub mod translate;
 
 use crate::apps::App;
 use crate::hooks::{self, MAX_BATCH, Webhook};
-use crate::settings::{NUMBERS, Number, Settings, TEXTS};
+use crate::settings::{SERVER, Settings};
 use crate::tls;
 use crate::worker::Timing;
 use anyhow::{Context, Result, bail, ensure};
@@ -24,7 +24,7 @@ use explain::{bad_limit, bad_toml, bad_value};
 use serde::Deserialize;
 use sluicegate_core::Limits;
 use sluicegate_core::limits::KEYS;
-use sluicegate_host::{budget, cpu};
+use sluicegate_host::{budget, cpu, keys};
 use sluicegate_wire::pusher::MAX_REWIND;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -172,31 +172,31 @@ impl Draft {
     }
 
     fn put_toml(&mut self, section: &str, key: &str, value: &toml::Value) -> Result<()> {
-        let is_text = TEXTS.iter().any(|(name, _)| *name == key);
-        let is_server = is_text || NUMBERS.iter().any(|number| number.name == key);
+        let text = SERVER.text(key);
+        let is_server = SERVER.has(key);
         ensure!(
-            is_server == (section == "server") || unknown(key),
+            is_server == (section == "server") || !SERVER.knows(key),
             "`{key}` belongs below [{}]",
             if is_server { "server" } else { "limits" }
         );
-        if section == "server" && unknown(key) {
-            bail!("`{key}` is not known; did you mean `{}`?", explain::nearest_setting(key));
+        if section == "server" && !is_server {
+            bail!("`{key}` is not known; did you mean `{}`?", SERVER.nearest(key));
         }
-        match (value.as_str(), value.as_integer()) {
-            (Some(text), _) if is_text => self.settings.put_text(key, text)?,
-            (_, Some(number)) if !is_text => match u64::try_from(number) {
+        match (text, value.as_str(), value.as_integer()) {
+            (Some(text), Some(value), _) => (text.set)(&mut self.settings, value)?,
+            (None, _, Some(number)) => match u64::try_from(number) {
                 Ok(number) => self.put_number(key, number)?,
                 Err(_) => bail!("{}", bad_value(key, value)),
             },
-            _ if is_text => bail!("`{key}` is {value}, but must be text in double quotes"),
-            _ => bail!("{}", bad_value(key, value)),
+            (Some(_), ..) => bail!("`{key}` is {value}, but must be text in double quotes"),
+            (None, ..) => bail!("{}", bad_value(key, value)),
         }
         self.given.insert(key.to_owned());
         Ok(())
     }
 
     fn put_number(&mut self, key: &str, value: u64) -> Result<()> {
-        match NUMBERS.iter().find(|number| number.name == key) {
+        match SERVER.number(key) {
             Some(number) => number.put(&mut self.settings, value),
             None => self.limits.set(key, value).map_err(|error| bad_limit(&error)),
         }
@@ -204,10 +204,10 @@ impl Draft {
 
     /// What the environment or a flag says.
     fn put_text(&mut self, key: &str, value: &str) -> Result<()> {
-        if TEXTS.iter().any(|(name, _)| *name == key) {
-            self.settings.put_text(key, value)?;
-        } else if unknown(key) {
-            bail!("`{key}` is not known; did you mean `{}`?", explain::nearest_setting(key));
+        if let Some(text) = SERVER.text(key) {
+            (text.set)(&mut self.settings, value)?;
+        } else if !SERVER.knows(key) {
+            bail!("`{key}` is not known; did you mean `{}`?", SERVER.nearest(key));
         } else {
             let number = value.trim().replace('_', "").parse();
             let number = number.map_err(|_| {
@@ -297,13 +297,6 @@ fn processors() -> u64 {
     allowed.clamp(1, MAX_WORKERS)
 }
 
-/// Whether a key is in neither table.
-fn unknown(key: &str) -> bool {
-    !TEXTS.iter().any(|(name, _)| *name == key)
-        && !NUMBERS.iter().any(|number| number.name == key)
-        && !KEYS.iter().any(|known| known.name == key)
-}
-
 impl Config {
     /// Reads the flags, the environment, and the file that one of them names.
     pub fn load(
@@ -379,14 +372,7 @@ impl Config {
     /// The configuration as a file, with secrets left out.
     pub fn print(&self) -> String {
         let mut out = String::from("[server]\n");
-        for (name, help) in TEXTS {
-            let value = self.settings.text(name).expect("the table lists what there is");
-            let _ = writeln!(out, "# {help}\n{name} = {}", translate::quoted(&value));
-        }
-        for number in NUMBERS {
-            let Number { name, unit, help, .. } = number;
-            let _ = writeln!(out, "# {help} ({unit})\n{name} = {}", number.get(&self.settings));
-        }
+        out += &SERVER.print(&self.settings, translate::quoted);
         for app in &self.apps {
             let _ = write!(out, "\n{}", translate::print_app(app, "\"\" # left out"));
         }
@@ -395,11 +381,8 @@ impl Config {
             let _ = writeln!(out, "\n[tls]\ncert = {}\nkey = {}", quoted(cert), quoted(key));
         }
         out += "\n[limits]\n";
-        for key in KEYS.iter().filter(|key| key.name != "shards") {
-            let value = self.limits.get(key.name).expect("the table lists what there is");
-            let _ = writeln!(out, "# {} ({})\n{} = {value}", key.help, key.unit, key.name);
-        }
-        out
+        // `workers` says it.
+        out + &keys::print_limits(&self.limits, &["shards"])
     }
 }
 
@@ -552,7 +535,7 @@ mod tests {
             (&format!("{APP}[limits]\nlossless = true"), ["`lossless` is true", "whole number"]),
             (
                 &format!("{APP}[limits]\nmemory_budget = \"1GiB\""),
-                ["`memory_budget` is \"1GiB\"", "a whole number of bytes, without quotes"],
+                ["`memory_budget` is \"1GiB\"", "a whole number, without quotes, between"],
             ),
             (
                 &format!("{APP}[limits]\nmemory_buget = \"1GiB\""),

@@ -1,6 +1,7 @@
 //! The numbers and texts of `[server]`: one table for the file, the environment and the flags.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{anyhow, ensure};
+use sluicegate_host::keys::{Number, Table, Text, small};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -55,48 +56,10 @@ impl Default for Settings {
     }
 }
 
-/// A key of `[server]` that takes a whole number.
-#[derive(Clone, Copy, Debug)]
-pub struct Number {
-    /// As it is written.
-    pub name: &'static str,
-    /// What is counted.
-    pub unit: &'static str,
-    /// The least value.
-    pub min: u64,
-    /// The greatest value.
-    pub max: u64,
-    /// A sentence for people.
-    pub help: &'static str,
-    get: fn(&Settings) -> u64,
-    set: fn(&mut Settings, u64),
-}
+/// All keys of `[server]`.
+pub const SERVER: Table<Settings> = Table { texts: TEXTS, numbers: NUMBERS };
 
-impl Number {
-    /// What is in force.
-    pub fn get(&self, settings: &Settings) -> u64 {
-        (self.get)(settings)
-    }
-
-    /// Puts a value in force. Refused outside its range, with the key, the value and the range.
-    pub fn put(&self, settings: &mut Settings, value: u64) -> Result<()> {
-        let Self { name, unit, min, max, .. } = self;
-        ensure!(
-            (*min..=*max).contains(&value),
-            "`{name}` is {value}, but must be between {min} and {max} {unit}"
-        );
-        (self.set)(settings, value);
-        Ok(())
-    }
-}
-
-/// Casts a number that its range has bounded.
-fn small<T: TryFrom<u64>>(value: u64) -> T {
-    T::try_from(value).ok().expect("the range of the key is within the type's")
-}
-
-/// Every key that takes a number.
-pub const NUMBERS: &[Number] = &[
+const NUMBERS: &[Number<Settings>] = &[
     Number {
         name: "port",
         unit: "as a TCP port",
@@ -189,52 +152,47 @@ pub const NUMBERS: &[Number] = &[
     },
 ];
 
-/// Every key that takes a text, and what it is for.
-pub const TEXTS: &[(&str, &str)] = &[
-    ("bind", "IP address to listen on; 0.0.0.0 lets other machines in"),
-    ("tape", "file to record every input of the core in, for `sluicegate-sim replay`; empty: none"),
-    ("path_prefix", "what clients and publishers put before every path, such as /realtime"),
+const TEXTS: &[Text<Settings>] = &[
+    Text {
+        name: "bind",
+        help: "IP address to listen on; 0.0.0.0 lets other machines in",
+        get: |settings| settings.bind.to_string(),
+        set: |settings, text| {
+            settings.bind = text.parse().map_err(|_| {
+                anyhow!(
+                    "`bind` is {text:?}, but must be an IP address, such as 127.0.0.1 or 0.0.0.0"
+                )
+            })?;
+            Ok(())
+        },
+    },
+    Text {
+        name: "tape",
+        help: "file to record every input of the core in, for `sluicegate-sim replay`; empty: none",
+        get: |settings| settings.tape.clone(),
+        set: |settings, text| {
+            text.clone_into(&mut settings.tape);
+            Ok(())
+        },
+    },
+    Text {
+        name: "path_prefix",
+        help: "what clients and publishers put before every path, such as /realtime",
+        get: |settings| settings.path_prefix.clone(),
+        set: |settings, text| {
+            let is_path = text.starts_with('/') && !text.ends_with('/');
+            ensure!(
+                text.is_empty() || is_path && text.bytes().all(is_plain),
+                "`path_prefix` is {text:?}, but must begin with a slash and not end with one, such \
+                 as /realtime"
+            );
+            text.clone_into(&mut settings.path_prefix);
+            Ok(())
+        },
+    },
 ];
 
 impl Settings {
-    /// The value of a key that takes a text.
-    pub fn text(&self, name: &str) -> Option<String> {
-        match name {
-            "bind" => Some(self.bind.to_string()),
-            "path_prefix" => Some(self.path_prefix.clone()),
-            "tape" => Some(self.tape.clone()),
-            _ => None,
-        }
-    }
-
-    /// Puts the value of a key that takes a text in force. Refused with the key, the value and what
-    /// it must be.
-    pub fn put_text(&mut self, name: &str, value: &str) -> Result<()> {
-        match name {
-            "bind" => {
-                let parsed = value.parse();
-                self.bind = parsed.map_err(|_| {
-                    anyhow::anyhow!(
-                        "`bind` is {value:?}, but must be an IP address, such as 127.0.0.1 or \
-                         0.0.0.0"
-                    )
-                })?;
-            }
-            "path_prefix" => {
-                let is_path = |text: &str| text.starts_with('/') && !text.ends_with('/');
-                ensure!(
-                    value.is_empty() || is_path(value) && value.bytes().all(is_plain),
-                    "`path_prefix` is {value:?}, but must begin with a slash and not end with one, \
-                     such as /realtime"
-                );
-                value.clone_into(&mut self.path_prefix);
-            }
-            "tape" => value.clone_into(&mut self.tape),
-            _ => bail!("`{name}` takes no text"),
-        }
-        Ok(())
-    }
-
     /// A path without the prefix, if it has it.
     pub fn strip<'a>(&self, path: &'a str) -> &'a str {
         path.strip_prefix(&*self.path_prefix).filter(|rest| rest.starts_with('/')).unwrap_or(path)
@@ -265,10 +223,8 @@ mod tests {
             let mut settings = Settings::default();
             for value in [number.min, number.max] {
                 number.put(&mut settings, value).unwrap();
-                assert_eq!(number.get(&settings), value, "{}", number.name);
+                assert_eq!((number.get)(&settings), value, "{}", number.name);
             }
-            let error = number.put(&mut settings, number.max + 1).unwrap_err().to_string();
-            assert!(error.contains(number.name) && error.contains(&number.max.to_string()));
         }
     }
 
@@ -276,12 +232,13 @@ mod tests {
     fn a_prefix_is_taken_off_whole() {
         let mut settings = Settings::default();
         assert_eq!(settings.strip("/app/k"), "/app/k");
-        settings.put_text("path_prefix", "/rt").unwrap();
+        let put = SERVER.text("path_prefix").unwrap().set;
+        put(&mut settings, "/rt").unwrap();
         assert_eq!(settings.strip("/rt/app/k"), "/app/k");
         assert_eq!(settings.strip("/app/k"), "/app/k");
         assert_eq!(settings.strip("/rtx/app/k"), "/rtx/app/k");
         for wrong in ["rt", "/rt/", "/r t", "/"] {
-            assert!(settings.put_text("path_prefix", wrong).is_err(), "{wrong}");
+            assert!(put(&mut settings, wrong).is_err(), "{wrong}");
         }
     }
 }

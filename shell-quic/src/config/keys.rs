@@ -3,27 +3,12 @@
 use super::Config;
 use crate::jwt;
 use anyhow::{Context, Result};
+use sluicegate_host::keys::{Number, Table, Text, small};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// A key that takes text.
-pub(super) struct Text {
-    pub(super) name: &'static str,
-    pub(super) help: &'static str,
-    pub(super) get: fn(&Config) -> String,
-    pub(super) set: fn(&mut Config, &str) -> Result<()>,
-}
-
-/// A key that takes a whole number.
-pub(super) struct Number {
-    pub(super) name: &'static str,
-    pub(super) unit: &'static str,
-    pub(super) min: u64,
-    pub(super) max: u64,
-    pub(super) help: &'static str,
-    pub(super) get: fn(&Config) -> u64,
-    pub(super) set: fn(&mut Config, u64),
-}
+/// All keys of `[server]`.
+pub(super) const SERVER: Table<Config> = Table { texts: TEXTS, numbers: NUMBERS };
 
 fn ip(text: &str) -> Result<IpAddr> {
     text.parse().context("write an IP address, such as 127.0.0.1 or 0.0.0.0")
@@ -42,12 +27,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).expect("its key bounds it")
 }
 
-/// Casts a number that its range has bounded.
-fn small<T: TryFrom<u64>>(value: u64) -> T {
-    T::try_from(value).ok().expect("the range of the key is within the type's")
-}
-
-pub(super) const TEXTS: &[Text] = &[
+const TEXTS: &[Text<Config>] = &[
     Text {
         name: "bind",
         help: "address to listen on",
@@ -107,7 +87,7 @@ pub(super) const TEXTS: &[Text] = &[
     },
 ];
 
-pub(super) const NUMBERS: &[Number] = &[
+const NUMBERS: &[Number<Config>] = &[
     Number {
         name: "port",
         unit: "a UDP port",

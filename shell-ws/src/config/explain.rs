@@ -2,7 +2,7 @@
 //!
 //! No secret may get into a message: lines are named, never shown.
 
-use crate::settings::{NUMBERS, TEXTS};
+use crate::settings::SERVER;
 use anyhow::anyhow;
 use sluicegate_core::LimitError;
 use sluicegate_core::limits::KEYS;
@@ -55,14 +55,11 @@ fn people(message: &str, line: &str) -> String {
 
 /// A limit whose value is no whole number.
 pub(super) fn bad_value(name: &str, value: &toml::Value) -> String {
-    let limit = KEYS.iter().find(|key| key.name == name).map(|key| (key.unit, key.min, key.max));
-    let number = NUMBERS.iter().find(|number| number.name == name);
-    let number = number.map(|number| (number.unit, number.min, number.max));
-    match limit.or(number) {
+    match SERVER.range(name) {
         None => bad_limit(&LimitError::Unknown(name)).to_string(),
         Some((unit, min, max)) => format!(
-            "`{name}` is {value}, but must be a whole number of {unit}, without quotes, between \
-             {min} and {max}"
+            "`{name}` is {value}, but must be a whole number, without quotes, between {min} and \
+             {max} {unit}"
         ),
     }
 }
@@ -81,15 +78,6 @@ pub(super) fn bad_limit(error: &LimitError<'_>) -> anyhow::Error {
 /// The valid key that needs the fewest changes.
 fn nearest(name: &str) -> Option<&'static str> {
     words::nearest(name, KEYS.iter().map(|key| key.name))
-}
-
-/// The valid key of any section that needs the fewest changes.
-pub(super) fn nearest_setting(name: &str) -> &'static str {
-    let texts = TEXTS.iter().map(|(name, _)| *name);
-    let numbers = NUMBERS.iter().map(|number| number.name);
-    let limits = KEYS.iter().map(|key| key.name);
-    let all = texts.chain(numbers).chain(limits);
-    words::nearest(name, all).expect("the tables are not empty")
 }
 
 #[cfg(test)]

@@ -45,11 +45,12 @@ fn good() -> Run {
     }
 }
 
+/// Spoils one thing of a run.
+type Spoil = fn(&mut Run);
+
 fn missed(run: &Run) -> Vec<&'static str> {
     run.criteria().iter().filter(|it| !it.is_met).map(|it| it.name).collect()
 }
-
-type Spoil = fn(&mut Run);
 
 #[test]
 fn each_criterion_can_be_missed_alone() {
