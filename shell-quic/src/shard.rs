@@ -228,6 +228,14 @@ impl Shard {
         self.lock().process.unconfirmed.unwrap_or_default()
     }
 
+    /// Subscriptions that have ended, and not all of which their peers have acknowledged yet: for
+    /// tests. Cost: O(connections).
+    pub fn parting(&self) -> usize {
+        let mut state = self.lock();
+        let ids = state.peers.ids();
+        ids.into_iter().map(|id| state.peers.get(id).map_or(0, |peer| peer.ended.len())).sum()
+    }
+
     /// Whether anybody is connected.
     pub(crate) fn has_peers(&self) -> bool {
         self.lock().peers.len() > 0
