@@ -61,9 +61,10 @@ impl Client {
             .limits
             .check()
             .map_err(|error| ConnectError::Options(format!("limits: {error}")))?;
+        options.check_workers().map_err(ConnectError::Options)?;
         let target = link::Target::find(url, &options).await?;
         let first = link::connect(&target, &options).await?;
-        let shared = Shared::new(options.limits.clone());
+        let shared = Shared::new(options.limits.clone(), options.publish_workers as usize);
         tokio::spawn(keep(Arc::clone(&shared), target, options, first));
         Ok(Self { handle: Arc::new(Handle(shared)) })
     }
@@ -182,9 +183,8 @@ impl Backoff {
 
 /// Serves one connection until it ends. Answers what the server has said at the end.
 async fn serve(shared: &Arc<Shared>, link: Link) -> Option<Code> {
-    shared.lock().up(link.max_frame);
+    shared.lock().up(link.max_frame, link.streams.into());
     shared.asked.notify_one();
-    shared.queued.notify_one();
     let mut ending = std::pin::pin!(link::serve(shared, link));
     let closing = async {
         while !shared.lock().is_closing {

@@ -19,7 +19,7 @@
 //! ```text
 //!  publish ──▶ 1 window ──▶ 2 queue ──▶ worker ──▶ QUIC ──▶ broker
 //!              bytes in     batches      one stream,
-//!              flight       that wait    in order
+//!              flight       that wait    in order; 1 to 8 of both
 //!
 //!  next ◀── 7 inbox ◀── reader ◀── QUIC ◀── broker
 //!           events        one stream
@@ -31,6 +31,7 @@
 
 mod client;
 mod error;
+mod lane;
 mod link;
 mod options;
 mod publishing;

@@ -66,6 +66,8 @@ pub(crate) struct Link {
     control: Control,
     /// The longest frame that the broker takes, in bytes.
     pub(crate) max_frame: u64,
+    /// Streams on which is published.
+    pub(crate) streams: u32,
 }
 
 /// Connects and says who it is.
@@ -112,7 +114,8 @@ async fn greet(
     match quic::decode(&frame) {
         Ok(Some(Frame::Welcome(welcome))) => {
             let max_frame = welcome.max_frame_bytes;
-            Ok(Link { connection: connection.clone(), send, control, max_frame })
+            let streams = options.publish_workers.min(welcome.max_publish_streams).max(1);
+            Ok(Link { connection: connection.clone(), send, control, max_frame, streams })
         }
         _ => Err(ConnectError::Unreachable("the server does not speak the protocol".to_owned())),
     }
@@ -134,13 +137,13 @@ fn ended(error: ConnectionError) -> ConnectError {
 /// being closed; or because the server goes away, and what was under way is done or its grace
 /// over. Answers with which code the server has closed it; none when it has not.
 pub(crate) async fn serve(shared: &Arc<Shared>, link: Link) -> Option<Code> {
-    let Link { connection, send, control, .. } = link;
+    let Link { connection, send, control, streams, .. } = link;
     tokio::select! {
         biased;
         () = hear(shared, control) => {}
         () = ask(shared, send) => {}
         () = accept(shared, &connection) => {}
-        () = publishing::work(shared, &connection) => {}
+        () = publishing::work(shared, &connection, streams) => {}
         () = grace(shared) => {}
     }
     // A server that goes away has ended the connection when all is here: not all of it is read.
@@ -220,7 +223,7 @@ async fn hear(shared: &Shared, mut control: Control) {
             shared.leaving.notify_waiters();
         }
         // A topic that is bound may be published to, and has subscriptions that wait for it.
-        shared.queued.notify_one();
+        shared.queued.notify_waiters();
         shared.asked.notify_one();
     }
 }

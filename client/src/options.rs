@@ -11,6 +11,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The most streams on which one client publishes.
+const MAX_WORKERS: u32 = 8;
+
 /// How the client knows that the server is the right one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
@@ -70,6 +73,11 @@ pub struct Options {
     /// `publish_inflight_bytes`, `publish_queue_depth`, `publish_waiters` and
     /// `subscription_queue` are the client's; each must pass [`Limits::check`].
     pub limits: Limits,
+    /// Streams on which is published, 1 to 8, or as few as the server allows: what a lost packet
+    /// holds up is one of them. Each has a queue of `publish_queue_depth`, and all share
+    /// `publish_inflight_bytes`. A topic stays on one, and in order. With several the longest
+    /// batch is the server's longest frame divided by them.
+    pub publish_workers: u32,
     /// After a connection is lost.
     pub reconnect: Reconnect,
     /// For the handshake and the welcome.
@@ -107,11 +115,22 @@ impl Options {
             token: String::new(),
             token_source: None,
             limits: Limits::default(),
+            publish_workers: 1,
             reconnect: Reconnect::default(),
             connect_timeout: Duration::from_secs(10),
             endpoint: None,
             seed: None,
         }
+    }
+
+    /// # Errors
+    /// When there are more workers than there may be, or none.
+    pub(crate) fn check_workers(&self) -> Result<(), String> {
+        if (1..=MAX_WORKERS).contains(&self.publish_workers) {
+            return Ok(());
+        }
+        let workers = self.publish_workers;
+        Err(format!("`publish_workers` is {workers}, but must be between 1 and {MAX_WORKERS}"))
     }
 
     /// What the next connection shows.

@@ -2,15 +2,18 @@
 
 use crate::client::Handle;
 use crate::error::{PublishError, Refusal};
+use crate::lane::Lane;
 use crate::link;
 use crate::state::{Item, Reply, Shared, State};
 use bytes::Bytes;
-use quinn::{Connection, SendStream};
+use quinn::Connection;
 use sluicegate_core::Ticket;
-use sluicegate_core::client::queue::{Answer as Place, Popped};
+use sluicegate_core::client::queue::Answer as Place;
 use sluicegate_core::client::window::{Answer, Permit};
 use sluicegate_wire::quic::{MAX_RECORDS, Mode, PUBLISH_HEAD, Retry, put_publish, records_len};
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use tokio::sync::oneshot;
 
 /// What single publishes are gathered into while they wait.
@@ -106,10 +109,11 @@ impl Publisher {
             }
         };
         let item = Item { topic: self.topic, records, permit, reply: None };
-        let refused = match state.queue.push(item) {
+        let queue = &mut state.lane_of(self.topic).queue;
+        let refused = match queue.push(item) {
             Place::Queued => None,
             Place::Refused(item, _) => Some(item),
-            Place::Waits(ticket) => state.queue.cancel(ticket),
+            Place::Waits(ticket) => queue.cancel(ticket),
         };
         if let Some(item) = refused {
             state.window.give_back(item.permit);
@@ -117,7 +121,7 @@ impl Publisher {
             return Err(PublishError::Full);
         }
         drop(state);
-        shared.queued.notify_one();
+        shared.queued.notify_waiters();
         Ok(())
     }
 
@@ -127,12 +131,12 @@ impl Publisher {
         let permit = permit(shared, cost).await?;
         let item = Item { topic: self.topic, records, permit, reply };
         let place = place(shared, item)?;
-        shared.queued.notify_one();
+        shared.queued.notify_waiters();
         if let Some(mut waiting) = place {
             let told = (&mut waiting.told).await;
             waiting.is_over = true;
             told.map_err(|_| shared.lock().publish_end())?;
-            shared.queued.notify_one();
+            shared.queued.notify_waiters();
         }
         Ok(())
     }
@@ -193,7 +197,8 @@ impl Drop for InWindow<'_> {
 /// Asks for a place in the queue. Answers who waits for one, or none when there was one.
 fn place(shared: &Shared, item: Item) -> Result<Option<InQueue<'_>>, PublishError> {
     let mut state = shared.lock();
-    match state.queue.push(item) {
+    let topic = item.topic;
+    match state.lane_of(topic).queue.push(item) {
         Place::Queued => Ok(None),
         Place::Refused(item, why) => {
             let closing = state.is_closing;
@@ -203,8 +208,8 @@ fn place(shared: &Shared, item: Item) -> Result<Option<InQueue<'_>>, PublishErro
         }
         Place::Waits(ticket) => {
             let (tell, told) = oneshot::channel();
-            state.queue_waits.insert(ticket, tell);
-            Ok(Some(InQueue { shared, ticket, told, is_over: false }))
+            state.lane_of(topic).waits.insert(ticket, tell);
+            Ok(Some(InQueue { shared, topic, ticket, told, is_over: false }))
         }
     }
 }
@@ -212,6 +217,7 @@ fn place(shared: &Shared, item: Item) -> Result<Option<InQueue<'_>>, PublishErro
 /// Somebody waits for a place in the queue; dropped, nobody does.
 struct InQueue<'a> {
     shared: &'a Shared,
+    topic: usize,
     ticket: Ticket,
     told: oneshot::Receiver<()>,
     is_over: bool,
@@ -223,8 +229,9 @@ impl Drop for InQueue<'_> {
             return;
         }
         let mut state = self.shared.lock();
-        state.queue_waits.remove(&self.ticket);
-        if let Some(item) = state.queue.cancel(self.ticket) {
+        let lane = state.lane_of(self.topic);
+        lane.waits.remove(&self.ticket);
+        if let Some(item) = lane.queue.cancel(self.ticket) {
             state.window.give_back(item.permit);
             state.pump();
         }
@@ -234,6 +241,7 @@ impl Drop for InQueue<'_> {
 /// A frame that is being written; dropped, its records may have been published or not.
 struct Writing<'a> {
     shared: &'a Shared,
+    lane: usize,
     frame: Bytes,
     permits: Vec<Permit>,
     records: u64,
@@ -245,47 +253,106 @@ impl Drop for Writing<'_> {
         for permit in self.permits.drain(..) {
             state.window.give_back(permit);
         }
-        state.sent(self.frame.len() as u64, self.records);
+        state.stats.sent += self.records;
+        state.lanes[self.lane].sent(self.frame.len() as u64, self.records);
         state.pump();
     }
 }
 
-/// Sends what is queued, in order, until the connection is over; when the client is being closed,
+/// Publishes on so many streams until the connection is over; when the client is being closed,
 /// until nothing is left and all of it has arrived; or, when the server goes away, until what was
 /// sent is answered and the subscriptions have all that was theirs.
-pub(crate) async fn work(shared: &Arc<Shared>, connection: &Connection) {
-    let Ok(mut stream) = connection.open_uni().await else { return };
-    loop {
-        let mut queued = std::pin::pin!(shared.queued.notified());
-        queued.as_mut().enable();
-        let (next, closing, leaving) = {
-            let mut state = shared.lock();
-            let leaving = state.leaves_at().is_some();
-            // What waits is for the next server.
-            let next = if leaving { None } else { next(&mut state, shared) };
-            (next, state.is_closing, leaving)
-        };
-        match next {
-            Some(writing) => {
-                if stream.write_chunk(writing.frame.clone()).await.is_err() {
-                    return;
-                }
+pub(crate) async fn work(shared: &Arc<Shared>, connection: &Connection, streams: u32) {
+    let streams = streams as usize;
+    let worker = |at| Box::pin(Worker { shared, at, streams, turn: 0 }.run(connection));
+    let mut workers: Vec<_> = (0..streams).map(worker).collect();
+    // In this task, so that all end when it is dropped.
+    let over = poll_fn(|context| {
+        let mut is_lost = false;
+        workers.retain_mut(|worker| match worker.as_mut().poll(context) {
+            Poll::Ready(is_done) => {
+                is_lost |= !is_done;
+                false
             }
-            None if closing => return finish(shared, stream).await,
-            None if leaving => {
-                finish(shared, stream).await;
-                return link::heard_out(shared).await;
-            }
-            None => queued.await,
-        }
+            Poll::Pending => true,
+        });
+        if is_lost || workers.is_empty() { Poll::Ready(!is_lost) } else { Poll::Pending }
+    });
+    if !over.await {
+        return;
+    }
+    answered(shared).await;
+    if shared.lock().leaves_at().is_some() {
+        link::heard_out(shared).await;
     }
 }
 
-/// Waits until everything was acknowledged by the peer's transport, and every answer is there.
-async fn finish(shared: &Shared, mut stream: SendStream) {
-    if stream.finish().is_ok() && matches!(stream.stopped().await, Ok(None)) {
-        shared.lock().arrived();
+/// One stream, and the lanes that go out on it.
+struct Worker<'a> {
+    shared: &'a Shared,
+    /// The first of its lanes; the others are `streams` apart.
+    at: usize,
+    streams: usize,
+    /// With which of its lanes it begins.
+    turn: usize,
+}
+
+impl Worker<'_> {
+    /// Sends what is queued, in order of each lane, until nothing more is to be sent here and all
+    /// of it has arrived. False when the stream, or its connection, is lost.
+    async fn run(mut self, connection: &Connection) -> bool {
+        let Ok(mut stream) = connection.open_uni().await else { return false };
+        loop {
+            let mut queued = std::pin::pin!(self.shared.queued.notified());
+            queued.as_mut().enable();
+            let (next, is_over) = {
+                let mut state = self.shared.lock();
+                let leaving = state.leaves_at().is_some();
+                // What waits is for the next server.
+                let next = if leaving { None } else { self.next(&mut state) };
+                (next, leaving || state.is_closing)
+            };
+            match next {
+                Some(writing) => {
+                    if stream.write_chunk(writing.frame.clone()).await.is_err() {
+                        return false;
+                    }
+                }
+                None if is_over => break,
+                None => queued.await,
+            }
+        }
+        if stream.finish().is_ok() && matches!(stream.stopped().await, Ok(None)) {
+            let mut state = self.shared.lock();
+            let mine = state.lanes.iter_mut().skip(self.at).step_by(self.streams);
+            mine.for_each(|lane| {
+                // They have arrived.
+                let _ = lane.settle();
+            });
+        }
+        true
     }
+
+    /// The next frame of its lanes, each in its turn.
+    fn next<'a>(&mut self, state: &mut State) -> Option<Writing<'a>>
+    where
+        Self: 'a,
+    {
+        let mine = (state.lanes.len() - self.at).div_ceil(self.streams);
+        for _ in 0..mine {
+            let lane = self.at + self.streams * (self.turn % mine);
+            self.turn = (self.turn + 1) % mine;
+            let writing = next(state, self.shared, lane);
+            if writing.is_some() {
+                return writing;
+            }
+        }
+        None
+    }
+}
+
+/// Waits until every answer is there.
+async fn answered(shared: &Shared) {
     while shared.lock().has_unanswered() {
         let mut queued = std::pin::pin!(shared.queued.notified());
         queued.as_mut().enable();
@@ -295,26 +362,14 @@ async fn finish(shared: &Shared, mut stream: SendStream) {
     }
 }
 
-fn pop(state: &mut State) -> Option<Item> {
-    if let Some(item) = state.carried.take() {
-        return Some(item);
-    }
-    let Popped { item, admitted } = state.queue.pop()?;
-    if let Some(tell) = admitted.and_then(|ticket| state.queue_waits.remove(&ticket)) {
-        // Who waited may have given up: the place is taken all the same.
-        let _ = tell.send(());
-    }
-    Some(item)
-}
-
-/// The next frame, of one batch, or of many single records of a topic.
-fn next<'a>(state: &mut State, shared: &'a Shared) -> Option<Writing<'a>> {
+/// The next frame of a lane, of one batch, or of many single records of a topic.
+fn next<'a>(state: &mut State, shared: &'a Shared, lane: usize) -> Option<Writing<'a>> {
     loop {
-        let item = pop(state)?;
+        let item = state.lanes[lane].pop()?;
         let number = match state.topics[item.topic].publishes() {
             Ok(Some(number)) => number,
             Ok(None) => {
-                state.carried = Some(item);
+                state.lanes[lane].carried = Some(item);
                 return None;
             }
             Err(why) => {
@@ -332,29 +387,30 @@ fn next<'a>(state: &mut State, shared: &'a Shared) -> Option<Writing<'a>> {
             Some(reply) => state.publish_asked(reply, permit, records.len() as u64),
             None => {
                 permits.push(permit);
-                gather(state, topic, (&mut records, &mut permits));
+                let most = usize::try_from(state.max_frame).unwrap_or(usize::MAX);
+                let batch = (&mut records, &mut permits);
+                gather(&mut state.lanes[lane], most, topic, batch);
                 Mode::Unacked
             }
         };
         let mut frame = Vec::new();
         put_publish(&mut frame, number, mode, &records);
         let unacked = if mode == Mode::Unacked { records.len() as u64 } else { 0 };
-        return Some(Writing { shared, frame: frame.into(), permits, records: unacked });
+        return Some(Writing { shared, lane, frame: frame.into(), permits, records: unacked });
     }
 }
 
 /// Adds what waits behind and may travel in the same batch.
-fn gather(state: &mut State, topic: usize, batch: (&mut Vec<Bytes>, &mut Vec<Permit>)) {
+fn gather(lane: &mut Lane, most: usize, topic: usize, batch: (&mut Vec<Bytes>, &mut Vec<Permit>)) {
     let (records, permits) = batch;
-    let most = usize::try_from(state.max_frame).unwrap_or(usize::MAX);
     let most = most.saturating_sub(PUBLISH_HEAD).min(GATHERED_BYTES);
     let mut bytes = records_len(records);
-    while let Some(item) = pop(state) {
+    while let Some(item) = lane.pop() {
         // Two counts that become one: more than it takes, never less.
         let len = records_len(&item.records);
         let fits = records.len() + item.records.len() <= GATHERED_RECORDS && bytes + len <= most;
         if item.topic != topic || item.reply.is_some() || !fits {
-            state.carried = Some(item);
+            lane.carried = Some(item);
             return;
         }
         bytes += len;

@@ -1,11 +1,11 @@
 //! What the tasks and handles of one client share: checkpoints 1, 2 and 7, and who waits for what.
 
 use crate::error::{Disconnected, PublishError, Refusal, TopicError};
+use crate::lane::Lane;
 use crate::options::SubscribeOptions;
 use crate::topic::{Bound, Right, Topic};
 use bytes::Bytes;
 use sluicegate_core::client::inbox::Inbox;
-use sluicegate_core::client::queue::Queue;
 use sluicegate_core::client::window::{Permit, Window};
 use sluicegate_core::{Limits, Ticket};
 use sluicegate_wire::quic::{Frame, Mode, Retry, Start};
@@ -26,14 +26,11 @@ const NEXT_SERVER: Retry = Retry::After(100);
 /// For how long a server that goes away is believed that it stays.
 const LONGEST_GRACE: Duration = Duration::from_hours(1);
 
-/// What the transport may hold unacknowledged: what was handed to it before has arrived.
-const IN_TRANSIT: u64 = 2 << 20;
-
 /// One client's state, for its handles and tasks.
 #[derive(Debug)]
 pub(crate) struct Shared {
     state: Mutex<State>,
-    /// There may be something to publish.
+    /// There may be something to publish: all workers look.
     pub(crate) queued: Notify,
     /// There is something for the control stream.
     pub(crate) asked: Notify,
@@ -49,9 +46,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(limits: Limits) -> Arc<Self> {
+    pub(crate) fn new(limits: Limits, workers: usize) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(State::new(&limits)),
+            state: Mutex::new(State::new(&limits, workers)),
             queued: Notify::new(),
             asked: Notify::new(),
             leaving: Notify::new(),
@@ -66,7 +63,7 @@ impl Shared {
     pub(crate) fn close(&self) {
         self.lock().close();
         self.closing.notify_one();
-        self.queued.notify_one();
+        self.queued.notify_waiters();
         self.parted.notify_waiters();
     }
 
@@ -164,10 +161,8 @@ impl Sub {
 pub(crate) struct State {
     pub(crate) window: Window,
     pub(crate) window_waits: BTreeMap<Ticket, oneshot::Sender<Result<Permit, Refusal>>>,
-    pub(crate) queue: Queue<Item>,
-    pub(crate) queue_waits: BTreeMap<Ticket, oneshot::Sender<()>>,
-    /// Taken off the queue, and not sent yet.
-    pub(crate) carried: Option<Item>,
+    /// At least one.
+    pub(crate) lanes: Vec<Lane>,
     pub(crate) topics: Vec<Topic>,
     asks: BTreeMap<u64, Ask>,
     next_request: u64,
@@ -181,26 +176,21 @@ pub(crate) struct State {
     is_up: bool,
     /// The server goes away: nothing new is asked of it, and at this time it is left.
     leaves_at: Option<Instant>,
-    /// The longest frame that the broker takes, in bytes.
+    /// The longest frame of a publish stream, in bytes.
     pub(crate) max_frame: u64,
     pub(crate) is_closing: bool,
     is_closed: bool,
     /// Why there will be no connection, though the application has not closed the client.
     pub(crate) given_up: Option<Disconnected>,
-    /// Sent without asking and maybe not arrived: bytes and records.
-    transit: VecDeque<(u64, u64)>,
-    transit_bytes: u64,
     pub(crate) stats: Stats,
 }
 
 impl State {
-    fn new(limits: &Limits) -> Self {
+    fn new(limits: &Limits, workers: usize) -> Self {
         Self {
             window: Window::new(limits),
             window_waits: BTreeMap::new(),
-            queue: Queue::new(limits),
-            queue_waits: BTreeMap::new(),
-            carried: None,
+            lanes: (0..workers.max(1)).map(|_| Lane::new(limits)).collect(),
             topics: Vec::new(),
             asks: BTreeMap::new(),
             next_request: 1,
@@ -214,8 +204,6 @@ impl State {
             is_closing: false,
             is_closed: false,
             given_up: None,
-            transit: VecDeque::new(),
-            transit_bytes: 0,
             stats: Stats::default(),
         }
     }
@@ -268,10 +256,12 @@ impl State {
         self.outbox.push_back(Frame::Bind { request, publish, subscribe, topic }.bytes());
     }
 
-    /// A connection is there: everything is asked for again.
-    pub(crate) fn up(&mut self, max_frame: u64) {
+    /// A connection is there, with so many publish streams: everything is asked for again.
+    pub(crate) fn up(&mut self, max_frame: u64, streams: u64) {
         self.is_up = true;
-        self.max_frame = max_frame;
+        // Each stream may be in the middle of a frame, and the broker holds one of the longest for
+        // all of them together.
+        self.max_frame = max_frame / streams.max(1);
         for at in 0..self.topics.len() {
             self.bind(at, Right::Publish);
             self.bind(at, Right::Subscribe);
@@ -315,8 +305,7 @@ impl State {
                 let _ = tell.send(Err(PublishError::Unknown));
             }
         }
-        self.stats.unconfirmed += self.transit.drain(..).map(|(_, records)| records).sum::<u64>();
-        self.transit_bytes = 0;
+        self.stats.unconfirmed += self.lanes.iter_mut().map(Lane::settle).sum::<u64>();
         self.topics.iter_mut().for_each(Topic::down);
         for sub in self.subs.values_mut() {
             sub.number = None;
@@ -512,26 +501,6 @@ impl State {
         if waits { Mode::Waiting { request } } else { Mode::Acked { request } }
     }
 
-    /// Unacked records were handed to the transport.
-    pub(crate) fn sent(&mut self, bytes: u64, records: u64) {
-        self.stats.sent += records;
-        self.transit.push_back((bytes, records));
-        self.transit_bytes += bytes;
-        while let Some((bytes, _)) = self.transit.front() {
-            if self.transit_bytes - bytes < IN_TRANSIT {
-                break;
-            }
-            self.transit_bytes -= bytes;
-            self.transit.pop_front();
-        }
-    }
-
-    /// All that was sent has arrived.
-    pub(crate) fn arrived(&mut self) {
-        self.transit.clear();
-        self.transit_bytes = 0;
-    }
-
     /// What a publish gets after the end.
     pub(crate) fn publish_end(&self) -> PublishError {
         self.given_up.map_or(PublishError::Closed, PublishError::Disconnected)
@@ -547,25 +516,14 @@ impl State {
         self.is_closing = true;
         self.window.close();
         self.pump();
-        self.queue.close();
-        let why = self.publish_end();
-        while let Some((ticket, item, _)) = self.queue.poll() {
-            self.queue_waits.remove(&ticket);
-            self.give_up(item, why);
-        }
+        self.close_lanes(self.publish_end());
     }
 
     /// There is no connection any more, and there will be none.
     pub(crate) fn end(&mut self) {
         self.close();
         self.is_closed = true;
-        let why = self.publish_end();
-        if let Some(item) = self.carried.take() {
-            self.give_up(item, why);
-        }
-        while let Some(popped) = self.queue.pop() {
-            self.give_up(popped.item, why);
-        }
+        self.empty_lanes(self.publish_end());
         self.topics.iter_mut().for_each(Topic::end);
         let why = self.topic_end();
         for sub in self.subs.values_mut() {

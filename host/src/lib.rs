@@ -11,6 +11,7 @@ pub mod metrics;
 pub mod node;
 pub mod pool;
 pub mod psi;
+pub mod strangers;
 pub mod tape;
 pub mod words;
 

@@ -4,6 +4,7 @@
 //! the scrape. With several shards each reads its own, and the sum is shown.
 //! Cost of a scrape: O(cells of the books + tenants) per shard, whatever is connected.
 
+use crate::strangers::{Strangers, Unwelcome};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -40,6 +41,8 @@ pub struct Process {
     pub unconfirmed: Option<Unconfirmed>,
     /// Times that a certificate or a key could not be read again; none where they are not.
     pub failed_reloads: Option<u64>,
+    /// Connections that were not let in; none where they are not counted by reason.
+    pub strangers: Option<Strangers>,
 }
 
 /// What was delivered to connections that died before their peers had acknowledged it. It is a note
@@ -156,7 +159,10 @@ impl Numbers {
         self.factor = self.factor.min(other.factor);
         let Process { sockets, refused_sockets, refused_calls, accept_stalls, turns, .. } =
             other.process;
-        let Process { webhooks, unconfirmed, failed_reloads, .. } = other.process;
+        let Process { webhooks, unconfirmed, failed_reloads, strangers, .. } = other.process;
+        if let Some(part) = strangers {
+            *self.process.strangers.get_or_insert_default() += part;
+        }
         if let Some(part) = failed_reloads {
             *self.process.failed_reloads.get_or_insert_default() += part;
         }
@@ -295,6 +301,7 @@ impl Collector for Page {
             out.encode_descriptor("failed_reloads", help, None, MetricType::Counter)?
                 .encode_counter(&failed, NO_EXEMPLAR)?;
         }
+        self.strangers(out)?;
         self.unconfirmed(out)?;
         self.webhooks(out)
     }
@@ -405,6 +412,22 @@ impl Page {
             }
         }
         Ok(())
+    }
+
+    fn strangers(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(strangers) = self.0.process.strangers else { return Ok(()) };
+        let help = "Moves when a connection is not let in, by reason: it has no part in the books";
+        let counter = MetricType::Counter;
+        let mut family = out.encode_descriptor("refused_connections", help, None, counter)?;
+        for why in Unwelcome::ALL {
+            family
+                .encode_family(&[("reason", why.name())])?
+                .encode_counter(&strangers.refused(why), NO_EXEMPLAR)?;
+        }
+        let help = "Moves when so many are about to say who they are that a newcomer must prove \
+                    its address first";
+        out.encode_descriptor("retried_handshakes", help, None, counter)?
+            .encode_counter(&strangers.retried, NO_EXEMPLAR)
     }
 
     fn unconfirmed(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -554,10 +577,12 @@ mod tests {
             webhooks: Webhooks { delivered: 6, given_up: 7, overflowed: 8, waiting: 9 },
             unconfirmed: None,
             failed_reloads: None,
+            strangers: None,
         };
         let text = exposition(&broker, &[("1001", tenant)], process);
         assert!(text.ends_with("# EOF\n"), "{text}");
         assert!(!text.contains("unconfirmed"), "nobody could tell: {text}");
+        assert!(!text.contains("refused_connections"), "nobody counts them: {text}");
         let lines = lines(&text);
         for line in [
             "sluicegate_records_total{column=\"offered\"} 3",
@@ -609,6 +634,9 @@ mod tests {
         let refused = Message { records: 0, ..message("xyz") };
         assert!(matches!(second.publish(conn, topic, refused), Verdict::Shed(_)));
         let (first, tenant) = broker();
+        let mut strangers = Strangers::default();
+        strangers.retried = 3;
+        strangers.refuse(Unwelcome::Version);
         let process = Process {
             sockets: 2,
             refused_sockets: 1,
@@ -618,6 +646,7 @@ mod tests {
             webhooks: Webhooks { delivered: 1, ..Webhooks::default() },
             unconfirmed: Some(Unconfirmed { connections: 1, bytes: 7 }),
             failed_reloads: Some(4),
+            strangers: Some(strangers),
         };
         let mut sum = Numbers::read(&second, &[("1001", other)], process);
         sum.add(&Numbers::read(&first, &[("1001", tenant)], process));
@@ -640,7 +669,10 @@ mod tests {
             "sluicegate_accept_stalls_total 2",
             "sluicegate_failed_reloads_total 8",
             "sluicegate_refused_calls_total 2",
+            "sluicegate_refused_connections_total{reason=\"busy\"} 0",
+            "sluicegate_refused_connections_total{reason=\"version\"} 2",
             "sluicegate_refused_sockets_total 2",
+            "sluicegate_retried_handshakes_total 6",
             "sluicegate_turns_total 6",
             "sluicegate_unconfirmed_bytes_total 14",
             "sluicegate_unconfirmed_connections_total 2",

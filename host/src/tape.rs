@@ -36,6 +36,28 @@ pub struct Recording {
     thread: JoinHandle<io::Result<()>>,
 }
 
+/// Begins to record a shard, of so many, as a server is told: in this file, or in none if it has no
+/// name. With several shards each has its own, with its number behind the name. The shard has had
+/// no input yet and was made with this seed.
+///
+/// Errors: what a person can do when the file cannot be written.
+pub fn begin(
+    file: &str,
+    most_mib: u32,
+    (number, of): (u32, u32),
+    broker: &mut Broker,
+    seed: u64,
+) -> Result<Option<Recording>, String> {
+    if file.is_empty() {
+        return Ok(None);
+    }
+    let name = if of == 1 { file.to_owned() } else { format!("{file}.{number}") };
+    let recording = Recording::start(name.clone().into(), u64::from(most_mib) << 20, broker, seed);
+    recording.map(Some).map_err(|error| {
+        format!("--tape {name}: cannot be written ({error}): name a file in a folder that is there")
+    })
+}
+
 /// Why a recording ended before its shard. What was written until then can be played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {

@@ -61,6 +61,10 @@ pub struct Config {
     pub tls: Option<Files>,
     /// Which signed tokens are good.
     pub jwt: Rules,
+    /// The file in which the inputs of the core are recorded; empty for none.
+    pub tape: String,
+    /// The most that each shard records, in MiB.
+    pub tape_max_mib: u32,
     /// Bounds and times of the protocol.
     pub settings: Settings,
     /// The core's numbers; they have passed their check.
@@ -77,6 +81,8 @@ impl Default for Config {
             state_dir: state_dir(),
             tls: None,
             jwt: Rules::default(),
+            tape: String::new(),
+            tape_max_mib: 256,
             settings: Settings::default(),
             limits: Limits {
                 retention_records: 1024,
@@ -108,6 +114,10 @@ pub struct Flags {
     /// `default`, on loopback only
     #[arg(long, value_name = "FILE", env = "SLUICEGATE_QUIC_CONFIG")]
     pub config: Option<PathBuf>,
+    /// Record every input of the core in this file, for `sluicegate-sim replay`: lengths and hashed
+    /// names, no payloads; with several shards one file each, FILE.0 and so on
+    #[arg(long, value_name = "FILE")]
+    pub tape: Option<PathBuf>,
     /// Any key below server or limits, as `config print` lists them; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -219,6 +229,9 @@ impl Draft {
         }
         self.config.bind = flags.bind.unwrap_or(self.config.bind);
         self.config.port = flags.port.unwrap_or(self.config.port);
+        if let Some(tape) = &flags.tape {
+            self.put("tape", &tape.to_string_lossy())?;
+        }
         Ok(())
     }
 

@@ -8,7 +8,9 @@ use crate::shard::{Newcomer, Shard, Taken, Wanted};
 use bytes::Bytes;
 use quinn::{Connection, ConnectionError, Incoming, RecvStream, SendStream, VarInt};
 use sluicegate_core::{ConnId, Place, Reason, Refusal, Retry};
+use sluicegate_host::strangers::Unwelcome;
 use sluicegate_wire::quic::{self, Assembler, Code, Frame};
+use std::fmt;
 use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -27,9 +29,18 @@ const READ: usize = 64 << 10;
 /// done, or have failed.
 pub(crate) async fn serve(shard: Arc<Shard>, incoming: Incoming, known: impl FnOnce() + Send) {
     let (began, patience) = (Instant::now(), shard.settings().hello_timeout);
-    let Ok(Ok(link)) = timeout(patience, async { incoming.await }).await else {
-        // The handshake failed, or took too long: there is nobody to tell.
-        return known();
+    let address = incoming.remote_address().ip();
+    let link = match timeout(patience, async { incoming.await }).await {
+        Ok(Ok(link)) => link,
+        // There is nobody to tell.
+        Ok(Err(error)) => {
+            shard.turn_away(address, Unwelcome::Handshake, &error.to_string());
+            return known();
+        }
+        Err(_) => {
+            shard.turn_away(address, Unwelcome::TimedOut, "the handshake took too long");
+            return known();
+        }
     };
     let left = patience.saturating_sub(began.elapsed());
     let met = timeout(left, meet(&shard, &link)).await;
@@ -55,10 +66,11 @@ pub(crate) async fn serve(shard: Arc<Shard>, incoming: Incoming, known: impl FnO
                 close(&link, wrong.code(), &wrong.to_string());
             }
         }
-        Err(Met::Wrong(wrong)) => close(&link, wrong.code(), &wrong.to_string()),
-        Err(Met::NoRoom(why)) => {
-            let text = format!("no room: {}, {}", why.place.name(), why.reason.name());
-            close(&link, Code::Busy, &text);
+        Err(met) => {
+            let (code, text) = (met.code(), met.to_string());
+            let why = if link.close_reason().is_some() { Unwelcome::Left } else { met.unwelcome() };
+            shard.turn_away(address, why, &text);
+            close(&link, code, &text);
         }
     }
 }
@@ -67,6 +79,36 @@ pub(crate) async fn serve(shard: Arc<Shard>, incoming: Incoming, known: impl FnO
 enum Met {
     NoRoom(Refusal),
     Wrong(Wrong),
+}
+
+impl Met {
+    const fn code(&self) -> Code {
+        match self {
+            Self::NoRoom(_) => Code::Busy,
+            Self::Wrong(wrong) => wrong.code(),
+        }
+    }
+
+    /// As it is counted.
+    const fn unwelcome(&self) -> Unwelcome {
+        match self {
+            Self::NoRoom(_) => Unwelcome::Busy,
+            Self::Wrong(Wrong::Malformed(_)) => Unwelcome::Malformed,
+            Self::Wrong(Wrong::TimedOut) => Unwelcome::TimedOut,
+            Self::Wrong(Wrong::Unauthenticated(_) | Wrong::Expired) => Unwelcome::Unauthenticated,
+            Self::Wrong(Wrong::Unexpected(_)) => Unwelcome::Unexpected,
+            Self::Wrong(Wrong::Version { .. }) => Unwelcome::Version,
+        }
+    }
+}
+
+impl fmt::Display for Met {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRoom(why) => write!(f, "no room: {}, {}", why.place.name(), why.reason.name()),
+            Self::Wrong(wrong) => write!(f, "{wrong}"),
+        }
+    }
 }
 
 impl<T: Into<Wrong>> From<T> for Met {

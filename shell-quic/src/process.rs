@@ -14,6 +14,7 @@ use sluicegate_host::mesh::{self, Wake};
 use sluicegate_host::node::Node;
 use sluicegate_host::pool::SharedPool;
 use sluicegate_host::psi::Pressure;
+use sluicegate_host::tape;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::{Arc, OnceLock};
@@ -58,7 +59,7 @@ impl Process {
         let identity = load(&config)?;
         let fingerprint = identity.fingerprint();
         let server = server(&config, identity)?;
-        let shards = shards(&config);
+        let shards = shards(&config)?;
         let (stop, stops) = watch::channel(false);
         let admin =
             TcpListener::bind((config.admin_bind, config.admin_port)).with_context(|| {
@@ -157,13 +158,24 @@ fn server(config: &Config, identity: Identity) -> Result<ServerConfig> {
 }
 
 /// The shards, with ways between them where there are several.
-fn shards(config: &Config) -> Vec<Arc<Shard>> {
+///
+/// # Errors
+/// When one cannot be recorded that shall be.
+fn shards(config: &Config) -> Result<Vec<Arc<Shard>>> {
     let count = u32::try_from(config.limits.shards).expect("a small range");
     let settings = Arc::new(config.settings.clone());
     let seed = getrandom::u64().expect("the kernel's random numbers do not fail after boot");
-    let broker = |number| Broker::shard(config.limits.clone(), seed, number);
+    let shard = |number, ways| {
+        let mut broker = Broker::shard(config.limits.clone(), seed, number);
+        let (file, most_mib) = (&config.tape, config.tape_max_mib);
+        let tape = tape::begin(file, most_mib, (number, count), &mut broker, seed);
+        let tape = tape.map_err(|what| anyhow!(what))?;
+        let shard = Shard::new(broker, Arc::clone(&settings), ways);
+        tape.into_iter().for_each(|tape| shard.record(tape));
+        anyhow::Ok(shard)
+    };
     if count == 1 {
-        return vec![Shard::new(broker(0), settings, None)];
+        return Ok(vec![shard(0, None)?]);
     }
     // A bell needs its shard, and a shard its port: the bells find theirs when all are made.
     let made: Arc<OnceLock<Vec<Arc<Shard>>>> = Arc::default();
@@ -178,16 +190,13 @@ fn shards(config: &Config) -> Vec<Arc<Shard>> {
     let ports = mesh::ports(wakes.collect(), PARCELS);
     let node = Arc::new(Node::new(count, ports[0].bells().clone()));
     let pool = SharedPool::new(config.limits.memory_budget, count);
-    let shards: Vec<_> = ports
-        .into_iter()
-        .map(|port| {
-            let broker = broker(port.number());
-            let ways = Ways { port, node: Arc::clone(&node), loan: pool.loan() };
-            Shard::new(broker, Arc::clone(&settings), Some(ways))
-        })
-        .collect();
+    let shards = ports.into_iter().map(|port| {
+        let number = port.number();
+        shard(number, Some(Ways { port, node: Arc::clone(&node), loan: pool.loan() }))
+    });
+    let shards = shards.collect::<Result<Vec<_>>>()?;
     made.set(shards.clone()).expect("they are made once");
-    shards
+    Ok(shards)
 }
 
 fn runtime() -> Result<Runtime> {
@@ -249,4 +258,5 @@ async fn serve(shard: Arc<Shard>, endpoint: Endpoint, mut stops: watch::Receiver
         }
     }
     Serving::stop(serving).await;
+    shard.finish_tape();
 }

@@ -4,6 +4,7 @@ use crate::connection;
 use crate::shard::Shard;
 use quinn::{Endpoint, VarInt};
 use sluicegate_core::Sample;
+use sluicegate_host::strangers::Unwelcome;
 use sluicegate_wire::quic::CLOSE_DONE;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -84,11 +85,14 @@ async fn accept(shard: Arc<Shard>, endpoint: Endpoint) {
         let all = strangers.all();
         if all >= most || strangers.of(address) >= most_each {
             incoming.refuse();
+            let key = if all >= most { "max_handshakes" } else { "max_handshakes_per_address" };
+            shard.turn_away(address, Unwelcome::Crowded, key);
             continue;
         }
         if all >= most / 2 && incoming.may_retry() {
             // Only who is where it says it is goes on. It cannot fail: it may be asked to.
             let _ = incoming.retry();
+            shard.note_retry();
             continue;
         }
         strangers.enter(address);

@@ -14,6 +14,7 @@ mod peers;
 mod pipes;
 mod publishing;
 mod table;
+mod tape;
 mod turns;
 
 pub(crate) use asks::Wanted;
@@ -30,8 +31,11 @@ use sluicegate_host::mesh::Port;
 use sluicegate_host::metrics::{Numbers, Process, Unconfirmed};
 use sluicegate_host::node::Node;
 use sluicegate_host::pool::Loan;
+use sluicegate_host::strangers::{Strangers, Told, Unwelcome};
+use sluicegate_host::tape::Recording;
 use sluicegate_wire::quic::Frame;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use table::Table;
 use tokio::sync::Notify;
@@ -100,7 +104,10 @@ pub(crate) struct State {
     subs: Table<OutletId>,
     sheds: Sheds,
     ways: Option<Ways>,
+    tape: Option<Recording>,
     process: Process,
+    /// When it is told next who was not let in.
+    told: Told,
     /// Publishes taken since the last turn.
     jobs: u32,
     sessions: u64,
@@ -133,11 +140,14 @@ impl Shard {
             subs: Table::default(),
             sheds: Sheds::default(),
             ways,
+            tape: None,
             process: Process {
                 unconfirmed: Some(Unconfirmed::default()),
                 failed_reloads: Some(0),
+                strangers: Some(Strangers::default()),
                 ..Process::default()
             },
+            told: Told::default(),
             jobs: 0,
             sessions: 0,
             stops_at: None,
@@ -188,6 +198,29 @@ impl Shard {
     #[cfg(not(madsim))]
     pub(crate) fn note_failed_reload(&self) {
         *self.lock().process.failed_reloads.get_or_insert_default() += 1;
+    }
+
+    /// A connection was not let in: counted, and told in the log at a bounded pace.
+    pub(crate) fn turn_away(&self, address: IpAddr, why: Unwelcome, text: &str) {
+        let mut state = self.lock();
+        state.process.strangers.get_or_insert_default().refuse(why);
+        let now = state.clock.now();
+        let due = state.told.note(why, now);
+        drop(state);
+        if let Some(untold) = due {
+            let reason = why.name();
+            tracing::warn!(%address, reason, untold, "a connection was not let in: {text}");
+        }
+    }
+
+    /// A newcomer must prove its address first.
+    pub(crate) fn note_retry(&self) {
+        self.lock().process.strangers.get_or_insert_default().retried += 1;
+    }
+
+    /// Who was not let in.
+    pub fn strangers(&self) -> Strangers {
+        self.lock().process.strangers.unwrap_or_default()
     }
 
     /// What may not have arrived at peers whose connections died.

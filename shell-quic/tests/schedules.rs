@@ -87,6 +87,7 @@ impl World {
             limits: self.limits.clone(),
             endpoint: Some(endpoint.unwrap()),
             seed: Some(self.clients.into()),
+            publish_workers: [1, 2, 8][usize::from(self.clients % 3)],
             ..Options::new(Trust::Certificates(self.chain.clone()))
         }
     }

@@ -3,7 +3,6 @@
 use crate::config::Config;
 use crate::directory::Board;
 use crate::hooks::sender::Sender;
-use crate::settings::Settings;
 use crate::shard::Shard;
 use crate::socket_id;
 use crate::tls::Identity;
@@ -16,11 +15,10 @@ use sluicegate_host::cpu;
 use sluicegate_host::mesh::{self, Port, Wake};
 use sluicegate_host::node::Node;
 use sluicegate_host::pool::SharedPool;
-use sluicegate_host::tape::Recording;
+use sluicegate_host::tape;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -81,8 +79,9 @@ impl Server {
             address = listener.address()?;
             let seed = entropy();
             let mut broker = Broker::shard(limits.clone(), seed, port.number());
-            let tape = tape(&settings, port.number(), loops);
-            let tape = tape.map(|tape| record(tape, &settings, &mut broker, seed)).transpose()?;
+            let (file, most_mib) = (&settings.tape, settings.tape_max_mib);
+            let tape = tape::begin(file, most_mib, (port.number(), loops), &mut broker, seed);
+            let tape = tape.map_err(|what| anyhow!(what))?;
             let mut shard = Shard::numbered(broker, apps.clone(), key)
                 .map_err(|why| anyhow!("too many apps: the core answers {why:?}"))?;
             shard.settings = settings.clone();
@@ -137,20 +136,6 @@ impl Server {
         });
         supervise(bodies.collect(), &self.node)
     }
-}
-
-/// The file in which a loop is recorded, if it is: one that is alone has the name for itself.
-fn tape(settings: &Settings, number: u32, loops: u32) -> Option<PathBuf> {
-    let tape = Some(&settings.tape).filter(|tape| !tape.is_empty())?;
-    Some(if loops == 1 { tape.into() } else { format!("{tape}.{number}").into() })
-}
-
-/// Begins to record a shard that has had no input yet.
-fn record(path: PathBuf, settings: &Settings, broker: &mut Broker, seed: u64) -> Result<Recording> {
-    let name = path.display().to_string();
-    Recording::start(path, u64::from(settings.tape_max_mib) << 20, broker, seed).map_err(|error| {
-        anyhow!("--tape {name}: cannot be written ({error}): name a file in a folder that is there")
-    })
 }
 
 /// The ways between the loops, with bells that wake their event queues.

@@ -40,6 +40,7 @@ pub(crate) struct Server {
     /// Its certificate.
     pub(crate) pem: String,
     pub(crate) max_frame_bytes: u64,
+    pub(crate) max_publish_streams: u32,
 }
 
 impl Server {
@@ -63,7 +64,13 @@ impl Server {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let endpoint = Endpoint::server(config, any).unwrap();
         let trust = Trust::Certificates(vec![own.cert.der().clone()]);
-        Self { endpoint, trust, pem: own.cert.pem(), max_frame_bytes: 16 << 20 }
+        Self {
+            endpoint,
+            trust,
+            pem: own.cert.pem(),
+            max_frame_bytes: 16 << 20,
+            max_publish_streams: 8,
+        }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -116,7 +123,7 @@ impl Server {
             max_frame_bytes: self.max_frame_bytes,
             max_subscriptions: 4096,
             max_topics: 4096,
-            max_publish_streams: 8,
+            max_publish_streams: self.max_publish_streams,
             idle_ms: 30_000,
         };
         peer.tell(&Frame::Welcome(welcome)).await;

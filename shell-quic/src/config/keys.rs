@@ -76,6 +76,15 @@ const TEXTS: &[Text<Config>] = &[
             Ok(())
         },
     },
+    Text {
+        name: "tape",
+        help: "file to record every input of the core in, for `sluicegate-sim replay`; empty: none",
+        get: |config| config.tape.clone(),
+        set: |config, text| {
+            text.clone_into(&mut config.tape);
+            Ok(())
+        },
+    },
 ];
 
 const NUMBERS: &[Number<Config>] = &[
@@ -168,5 +177,14 @@ const NUMBERS: &[Number<Config>] = &[
         help: "silence after which a connection is over",
         get: |config| config.settings.idle_timeout_ms,
         set: |config, value| config.settings.idle_timeout_ms = value,
+    },
+    Number {
+        name: "tape_max_mib",
+        unit: "MiB",
+        min: 1,
+        max: 1_024,
+        help: "the most that each shard records on its tape; then it stops recording",
+        get: |config| config.tape_max_mib.into(),
+        set: |config, value| config.tape_max_mib = small(value),
     },
 ];

@@ -84,6 +84,7 @@ impl State {
         }
         let told = self.go_on_stopping();
         self.post();
+        self.note_inputs();
         let deadline = self.broker.next_deadline();
         let is_due = deadline.is_some_and(|at| at <= self.broker.now());
         if told || progress == Progress::More || is_due {

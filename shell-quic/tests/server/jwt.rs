@@ -349,11 +349,12 @@ impl Program {
         let (told, log) = mpsc::sync_channel(64);
         // It ends with the program.
         std::thread::spawn(move || {
-            lines.map_while(Result::ok).filter(|line| !line.contains("socket buffers")).for_each(
-                |line| {
-                    let _ = told.send(line);
-                },
-            );
+            // Of its sockets and of who is not let in it speaks too.
+            let others = ["socket buffers", "was not let in"];
+            let is_asked = |line: &String| !others.iter().any(|other| line.contains(other));
+            lines.map_while(Result::ok).filter(is_asked).for_each(|line| {
+                let _ = told.send(line);
+            });
         });
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

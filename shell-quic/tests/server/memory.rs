@@ -10,7 +10,8 @@ use std::cell::Cell;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 const CONNECTIONS: u32 = 200;
 const BUDGET: u64 = 512 << 20;
@@ -18,7 +19,7 @@ const BUDGET: u64 = 512 << 20;
 const INFLIGHT: u64 = 1 << 20;
 /// What a server holds for a connection that acknowledges nothing.
 const SENT: usize = 2 << 20;
-const RECORD: [u8; 128 << 10] = [7; 128 << 10];
+static RECORD: [u8; 128 << 10] = [7; 128 << 10];
 /// So long nothing more is taken from anybody.
 const CALM: Duration = Duration::from_secs(1);
 const ALL: Dial = Dial { streams: 16, window: 8 << 20 };
@@ -97,7 +98,7 @@ impl Drop for Program {
 /// Publishes to a topic that somebody holds up, on two streams, for as long as anything is taken.
 async fn push(peer: &mut Peer) {
     let topic = peer.bind("held").await;
-    let bytes = publish(topic, Mode::Unacked, &[RECORD]);
+    let bytes = publish(topic, Mode::Unacked, &[&RECORD[..]]);
     for _ in 0..2 {
         let (mut stream, bytes) = (peer.publisher().await, bytes.clone());
         tokio::spawn(async move { while stream.write_all(&bytes).await.is_ok() {} });
@@ -137,7 +138,7 @@ async fn full_windows_take_what_the_plan_says() {
     for number in 1..CONNECTIONS {
         let topic = writer.bind(&format!("topic-{number}")).await;
         for request in 0..(SENT / RECORD.len()) as u64 {
-            send(&mut stream, &publish(topic, Mode::Acked { request }, &[RECORD])).await;
+            send(&mut stream, &publish(topic, Mode::Acked { request }, &[&RECORD[..]])).await;
             writer.acked(request).await;
         }
     }
