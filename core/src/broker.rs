@@ -17,7 +17,7 @@ use crate::list::List;
 use crate::memory::Memory;
 use crate::names::Names;
 use crate::notice::Notice;
-use crate::peers::{Behind, Blocking, CONN, Conn, OUTLET, Outlet, PAUSE_CONTROL, Peers, Slow};
+use crate::peers::{Behind, Blocking, CONN, OUTLET, Outlet, PAUSE_CONTROL, Peers, Slow};
 pub use crate::peers::{Close, Pipe};
 use crate::pool::{Lease, LeaseWish};
 use crate::pressure::{Controller, Sample};
@@ -53,6 +53,7 @@ mod relief;
 mod settle;
 mod shutdown;
 mod slow;
+mod sources;
 mod tape;
 #[cfg(test)]
 mod tests;
@@ -320,18 +321,17 @@ impl Broker {
         if !self.is_running() {
             return Err(Self::shutting_down());
         }
-        if u64::from(self.peers.conns.len()) >= self.limits.max_connections {
+        if u64::from(self.counts().0) >= self.limits.max_connections {
             return Err(Refusal::after(Place::Table, Reason::Limit, 1_000));
         }
         self.memory.charge(CONN);
-        let (index, generation) = self.peers.conns.insert(Conn::new(tenant));
-        Ok(ConnId { index, generation })
+        Ok(self.peers.add_conn(tenant))
     }
 
     /// Adds an ordered pipe to the peer. Cost: O(1).
     pub fn outlet(&mut self, conn: ConnId, pipe: Pipe) -> Result<OutletId, Refusal> {
         self.tape_outlet(conn, pipe);
-        if self.peers.conn(conn)?.closing {
+        if self.peers.whole(conn)?.closing {
             return Err(Refusal::never(Place::Table, Reason::Closed));
         }
         self.memory.charge(OUTLET);
@@ -395,7 +395,7 @@ impl Broker {
     /// that size can be admitted. Cost: O(1).
     pub fn reassembly(&mut self, conn: ConnId, bytes: u64) -> Result<(), Refusal> {
         self.tape_reassembly(conn, bytes);
-        self.peers.conn(conn)?;
+        self.peers.whole(conn)?;
         if bytes > self.limits.pub_conn_inflight_bytes {
             return Err(Refusal::never(Place::Admission, Reason::Oversize));
         }

@@ -40,12 +40,18 @@ pub(crate) const NO_BUCKET: u8 = u8::MAX;
 pub(crate) const PAUSE_PARKED: u8 = 1;
 pub(crate) const PAUSE_CONTROL: u8 = 2;
 
-/// A peer's transport connection.
+/// A peer's transport connection, or one of its sources: a stream of publishes that waits for
+/// itself alone. Everything but `parked`, `paused` and `closing` is the connection's.
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) tenant: u32,
+    /// The connection of a source; of a connection itself its own index.
+    pub(crate) conn: u32,
     /// In-flight publish bytes (checkpoint 3).
     pub(crate) inflight: u64,
+    /// What the parked publishes that stand in line will take of the connection's bytes: with
+    /// `inflight` never more than there are.
+    pub(crate) promised: u64,
     /// Bytes of unfinished frames that its host holds.
     pub(crate) reassembly: u64,
     /// Its parked publishes, oldest first: the one it brought last, and those pushed out since.
@@ -62,7 +68,14 @@ pub(crate) struct Conn {
     pub(crate) shed: u64,
     pub(crate) shed_why: (Place, Reason),
     pub(crate) outlets: List<OfConn>,
-    pub(crate) untold: Link,
+    pub(crate) sources: List<Source>,
+    /// Sources, and perhaps the connection itself, for whose first parked publish the connection
+    /// has no bytes.
+    pub(crate) short: List<Short>,
+    /// Of a connection: with those that are to be told of shed records. Of a source: with the
+    /// others of its connection.
+    other: Link,
+    aside: Link,
 }
 
 /// One ordered pipe to a peer.
@@ -174,7 +187,13 @@ pub(crate) enum Stage {
 
 #[derive(Debug)]
 pub(crate) struct OfConn;
-/// The parked jobs of a connection.
+/// The sources of a connection.
+#[derive(Debug)]
+pub(crate) struct Source;
+/// Those of them that are short of bytes.
+#[derive(Debug)]
+pub(crate) struct Short;
+/// The parked jobs of a source.
 #[derive(Debug)]
 pub(crate) struct OfSource;
 #[derive(Debug)]
@@ -226,14 +245,18 @@ impl Timed<Slow> for Outlet {
     }
 }
 
-node!(Untold, Conn, untold);
+node!(Untold, Conn, other);
+node!(Source, Conn, other);
+node!(Short, Conn, aside);
 node!(Ready, Outlet, ready);
 
 impl Conn {
-    pub(crate) fn new(tenant: u32) -> Self {
+    fn new(tenant: u32) -> Self {
         Self {
             tenant,
+            conn: NONE,
             inflight: 0,
+            promised: 0,
             reassembly: 0,
             parked: List::default(),
             paused: 0,
@@ -244,12 +267,21 @@ impl Conn {
             shed: 0,
             shed_why: (Place::Admission, Reason::Busy),
             outlets: List::default(),
-            untold: Link::default(),
+            sources: List::default(),
+            short: List::default(),
+            other: Link::default(),
+            aside: Link::default(),
         }
     }
 
+    /// Whether a connection is among those that are to be told of shed records.
     pub(crate) const fn untold_is_linked(&self) -> bool {
-        self.untold.is_linked()
+        self.other.is_linked()
+    }
+
+    /// Whether its first parked publish waits for bytes of the connection.
+    pub(crate) const fn is_short(&self) -> bool {
+        self.aside.is_linked()
     }
 }
 
@@ -386,6 +418,8 @@ pub(crate) struct Peers {
     pub(crate) conns: Slab<Conn>,
     pub(crate) outlets: Slab<Outlet>,
     pub(crate) subs: Slab<Sub>,
+    /// How many of `conns` are sources.
+    pub(crate) sources: u32,
     /// Connections with shed records they were not told of.
     pub(crate) untold: List<Untold>,
     /// What subscriptions that are behind have still to get from before they began.
@@ -402,6 +436,56 @@ impl Peers {
 
     pub(crate) fn conn(&self, id: ConnId) -> Result<&Conn, Refusal> {
         self.conns.get(id.index, id.generation).ok_or(Refusal::GONE)
+    }
+
+    /// A connection that is not a source of one.
+    pub(crate) fn whole(&self, id: ConnId) -> Result<&Conn, Refusal> {
+        let conn = self.conn(id)?;
+        let is_whole = conn.conn == id.index;
+        if is_whole { Ok(conn) } else { Err(Refusal::never(Place::Table, Reason::NotAllowed)) }
+    }
+
+    pub(crate) fn add_conn(&mut self, tenant: u32) -> ConnId {
+        let (index, generation) = self.conns.insert(Conn::new(tenant));
+        self.conns[index].conn = index;
+        ConnId { index, generation }
+    }
+
+    pub(crate) fn add_source(&mut self, conn: u32) -> ConnId {
+        let source = Conn { conn, ..Conn::new(self.conns[conn].tenant) };
+        let (index, generation) = self.conns.insert(source);
+        let mut sources = core::mem::take(&mut self.conns[conn].sources);
+        sources.push_back(&mut self.conns, index);
+        self.conns[conn].sources = sources;
+        self.sources += 1;
+        ConnId { index, generation }
+    }
+
+    pub(crate) fn remove_source(&mut self, index: u32) {
+        let conn = self.conns[index].conn;
+        let mut sources = core::mem::take(&mut self.conns[conn].sources);
+        sources.unlink(&mut self.conns, index);
+        self.conns[conn].sources = sources;
+        self.sources -= 1;
+        let source = self.conns.remove(index);
+        debug_assert!(source.parked.is_empty() && !source.is_short(), "nothing of it waits");
+    }
+
+    /// A source waits for bytes of its connection, behind those that do already.
+    pub(crate) fn line_up(&mut self, source: u32) {
+        self.with_short(source, |short, conns| short.push_back(conns, source));
+    }
+
+    /// A source does not wait for bytes of its connection, or not any more.
+    pub(crate) fn step_out(&mut self, source: u32) {
+        self.with_short(source, |short, conns| short.unlink_if(conns, source));
+    }
+
+    fn with_short(&mut self, source: u32, act: impl FnOnce(&mut List<Short>, &mut Slab<Conn>)) {
+        let conn = self.conns[source].conn;
+        let mut short = core::mem::take(&mut self.conns[conn].short);
+        act(&mut short, &mut self.conns);
+        self.conns[conn].short = short;
     }
 
     pub(crate) fn outlet(&self, id: OutletId) -> Result<&Outlet, Refusal> {

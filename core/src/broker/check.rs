@@ -8,7 +8,7 @@ use crate::lag::Load;
 use crate::ledger::{Books, Broken, Tally, same, same_tally};
 use crate::mesh::{Outbox, Parcel};
 use crate::notice::Notice;
-use crate::peers::{CONN, Line, OUTLET, PAUSE_PARKED, RUN, SLOT, SUB, Stage};
+use crate::peers::{CONN, Conn, Line, OUTLET, PAUSE_PARKED, RUN, SLOT, SUB, Stage};
 use crate::replay::{ENTRY, PAST};
 use crate::schedule::Origin;
 use crate::slab::NONE;
@@ -123,9 +123,34 @@ impl Broker {
             let parked = !conn.parked.is_empty();
             let paused = conn.paused & PAUSE_PARKED != 0;
             same("a source is paused while it has a parked publish", paused.into(), parked.into())?;
-            same("told shed records", conn.untold_is_linked().into(), (conn.shed > 0).into())?;
+            let is_source = conn.conn != index;
+            let listed = is_source || conn.shed > 0;
+            same("told shed records", conn.untold_is_linked().into(), listed.into())?;
+            self.check_promises(index, conn)?;
         }
         self.admission.check(permits.into_iter())
+    }
+
+    /// What is promised to the parked publishes of a connection's sources, and who waits for bytes.
+    fn check_promises(&self, index: u32, conn: &Conn) -> Result<(), Broken> {
+        let mut promised = 0;
+        let sources = self.peers.conns.iter().filter(|(_, source)| source.conn == index);
+        for (_, source) in sources {
+            let first = source.parked.front();
+            let stands = first.filter(|first| self.schedule.stands(*first));
+            let cost = |job| self.memory.get(self.schedule.job(job).message).cost;
+            promised += stands.map_or(0, cost);
+            let short = first.is_some() && stands.is_none();
+            same(
+                "a source that is short of bytes is in line",
+                source.is_short().into(),
+                short.into(),
+            )?;
+        }
+        same("promised: parked publishes that stand", conn.promised, promised)?;
+        let most = self.limits.pub_conn_inflight_bytes;
+        let taken = conn.inflight + conn.promised;
+        same("connection bytes taken and promised are there", taken.min(most), taken)
     }
 
     fn check_outlets(&self, references: &mut References, subs: &mut Subs) -> Result<(), Broken> {
@@ -334,9 +359,11 @@ impl Broker {
         });
         same("quiescent: parked publish has room", fits.count() as u64, 0)?;
         let stands_aside = self.peers.conns.iter().filter(|(_, conn)| {
-            conn.parked.front().is_some_and(|first| {
+            let first =
+                conn.short.front().and_then(|source| self.peers.conns[source].parked.front());
+            first.is_some_and(|first| {
                 let price = self.memory.get(self.schedule.job(first).message).cost;
-                !self.schedule.stands(first) && self.admission.conn_fits(conn.inflight, price)
+                self.admission.conn_fits(conn.inflight + conn.promised, price)
             })
         });
         same("quiescent: parked publish stands nowhere", stands_aside.count() as u64, 0)

@@ -158,11 +158,12 @@ impl Broker {
     /// host closes the transport and says [`gone`](Self::gone). Cost: O(what waits).
     pub fn close(&mut self, conn: ConnId, how: Close, last: Bytes) -> Result<(), Refusal> {
         self.tape_close(conn, how, last.len() as u64);
-        if self.peers.conn(conn)?.closing {
+        if self.peers.whole(conn)?.closing {
             return Err(Refusal::never(Place::Table, Reason::Closed));
         }
         let index = conn.index;
         self.peers.conns[index].closing = true;
+        self.close_sources(index);
         self.end_parked_of(index);
         self.pause_nothing(index);
         let mut last = Some(last);
@@ -188,16 +189,19 @@ impl Broker {
     }
 
     /// The transport is gone: what waited or was in mid-write has left, parked publishes
-    /// are refused; admitted ones still run. Always the last call for a connection; a stale id is
-    /// ignored. Cost: O(its subscriptions and what waits).
+    /// are refused; admitted ones still run. Of a source only its parked publishes end, and its
+    /// connection is told. Always the last call for a connection or a source; a stale id is
+    /// ignored. Cost: O(its subscriptions, its sources and what waits).
     pub fn gone(&mut self, conn: ConnId) {
         self.tape_gone(conn);
-        if self.peers.conn(conn).is_err() {
-            return;
-        }
+        let Ok(peer) = self.peers.conn(conn) else { return };
         let index = conn.index;
+        if peer.conn != index {
+            return self.end_source(index);
+        }
         self.peers.conns[index].closing = true;
         self.peers.conns[index].flushed = true;
+        self.end_sources(index);
         self.end_parked_of(index);
         while let Some(outlet) = self.peers.conns[index].outlets.front() {
             self.end_outlet(outlet);
@@ -235,7 +239,7 @@ impl Broker {
         self.memory.discharge(OUTLET);
     }
 
-    fn end_parked_of(&mut self, index: u32) {
+    pub(super) fn end_parked_of(&mut self, index: u32) {
         while let Some(parked) = self.peers.conns[index].parked.front() {
             self.end_parked(parked, Refusal::never(Place::Schedule, Reason::Closed));
         }
@@ -243,7 +247,7 @@ impl Broker {
     }
 
     /// A closing connection is read until its peer closes: nothing pauses it any more.
-    fn pause_nothing(&mut self, index: u32) {
+    pub(super) fn pause_nothing(&mut self, index: u32) {
         let paused = self.peers.conns[index].paused;
         if paused != 0 {
             self.pause(index, paused, false);

@@ -169,10 +169,11 @@ impl Broker {
         })
     }
 
-    /// Whether nothing further should be read from a connection. Hosts that handle several
-    /// commands per turn ask between two of them.
+    /// Whether nothing further should be read from a connection, or from one of its sources. Hosts
+    /// that handle several commands per turn ask between two of them.
     pub fn is_paused(&self, conn: ConnId) -> bool {
-        self.peers.conn(conn).is_ok_and(|conn| conn.paused != 0)
+        let Ok(source) = self.peers.conn(conn) else { return false };
+        source.paused != 0 || self.peers.conns[source.conn].paused & PAUSE_CONTROL != 0
     }
 
     /// Whether a connection has so many answers waiting that none of its commands should be heard
@@ -184,7 +185,7 @@ impl Broker {
 
     /// Connections and subscriptions held.
     pub fn counts(&self) -> (u32, u32) {
-        (self.peers.conns.len(), self.peers.subs.len())
+        (self.peers.conns.len() - self.peers.sources, self.peers.subs.len())
     }
 
     /// The memory band in force.

@@ -17,36 +17,37 @@ const MAX_RECORDS: u32 = 4096;
 pub(super) const SATURATED_RETRY_MS: u16 = 1_000;
 
 impl Broker {
-    /// Publishes a batch. `conn` is the source; it must not be paused. Cost: O(1).
-    pub fn publish(&mut self, conn: ConnId, topic: TopicId, message: Message) -> Verdict {
-        self.tape_publish(conn, topic, &message);
-        let Ok(peer) = self.peers.conn(conn) else { return Verdict::Refused(Refusal::GONE) };
+    /// Publishes a batch. `source`: a connection, or one of its [sources](Self::source); it must
+    /// not be paused. Cost: O(1).
+    pub fn publish(&mut self, source: ConnId, topic: TopicId, message: Message) -> Verdict {
+        self.tape_publish(source, topic, &message);
+        let Ok(peer) = self.peers.conn(source) else { return Verdict::Refused(Refusal::GONE) };
         let tenant = peer.tenant;
         let tally =
             Tally { records: u64::from(message.records), bytes: message.frame.len() as u64 };
         self.ledger.offered(tenant, tally);
-        let barred = self.barred(conn).or_else(|| self.unfit(tenant, topic, &message));
+        let barred = self.barred(source).or_else(|| self.unfit(tenant, topic, &message));
         if let Some(why) = barred {
-            return self.turn_away(conn, message.ack, tally, why);
+            return self.turn_away(source, message.ack, tally, why);
         }
         self.update_band();
         let price = cost(tally.bytes, tally.records);
         let standing = self.schedule.standing(core::iter::once(topic.index));
-        match self.room_for(conn, standing, 1, price) {
+        match self.room_for(source, standing, 1, price) {
             Ok(()) => {
-                self.make_room(tenant, price, Some(conn));
-                Verdict::Queued(self.admit(conn, topic.index, message, tally))
+                self.make_room(tenant, price, Some(source));
+                Verdict::Queued(self.admit(source, topic.index, message, tally))
             }
             Err(_) if self.waits(message.ack) => {
-                Verdict::Parked(self.park(conn, topic.index, message, tally))
+                Verdict::Parked(self.park(source, topic.index, message, tally))
             }
-            Err(why) => self.turn_away(conn, message.ack, tally, why),
+            Err(why) => self.turn_away(source, message.ack, tally, why),
         }
     }
 
-    /// Why a connection may publish nothing now, if so.
-    fn barred(&self, conn: ConnId) -> Option<Refusal> {
-        let peer = &self.peers.conns[conn.index];
+    /// Why a source may publish nothing now, if so.
+    fn barred(&self, source: ConnId) -> Option<Refusal> {
+        let peer = &self.peers.conns[source.index];
         if !self.is_running() {
             Some(Self::shutting_down())
         } else if peer.closing {
@@ -80,12 +81,12 @@ impl Broker {
     /// that does not. Cost: O(topics); when the queue is full, O(tenants with jobs).
     pub fn room(
         &self,
-        conn: ConnId,
+        source: ConnId,
         (jobs, bytes): (u32, u64),
         topics: impl Iterator<Item = TopicId>,
     ) -> Result<(), Refusal> {
-        self.peers.conn(conn)?;
-        if let Some(why) = self.barred(conn) {
+        self.peers.conn(source)?;
+        if let Some(why) = self.barred(source) {
             return Err(why);
         }
         let known = topics.filter_map(|topic| self.topic_index(topic).ok());
@@ -94,7 +95,7 @@ impl Broker {
         if !self.admission.can_ever_fit(price) {
             return Err(Refusal::never(Place::Admission, Reason::Oversize));
         }
-        self.room_for(conn, standing, jobs, price)?;
+        self.room_for(source, standing, jobs, price)?;
         // The first of them must not bring about the band in which the last one is refused.
         if self.memory.bytes() + price >= self.budget() {
             return Err(Refusal::after(Place::Memory, Reason::Saturated, SATURATED_RETRY_MS));
@@ -114,7 +115,7 @@ impl Broker {
 
     fn room_for(
         &self,
-        conn: ConnId,
+        source: ConnId,
         standing: Standing,
         jobs: u32,
         price: u64,
@@ -123,34 +124,34 @@ impl Broker {
             return Err(Refusal::after(Place::Memory, Reason::Saturated, SATURATED_RETRY_MS));
         }
         self.welcome()?;
-        let peer = &self.peers.conns[conn.index];
-        let tenant = peer.tenant;
-        let spared = |job: &Job| self.is_spared(job, conn);
+        let peer = &self.peers.conns[source.index];
+        let (tenant, spoken_for) = (peer.tenant, self.spoken_for(peer.conn));
+        let spared = |job: &Job| self.is_spared(job, source);
         self.schedule.room(tenant, standing, jobs, spared)?;
-        self.admission.own_room(tenant, peer.inflight, price)?;
+        self.admission.own_room(tenant, spoken_for, price)?;
         let missing = self.admission.missing(price);
         if missing > 0 {
             let floor = self.admission.floor(self.schedule.active_with(tenant));
             let used = |other| self.admission.used_by(other);
             let due = used(tenant) + price <= floor;
             if !due || self.schedule.yielding(floor, used) < missing {
-                return self.admission.room(tenant, peer.inflight, price);
+                return self.admission.room(tenant, spoken_for, price);
             }
         }
         Ok(())
     }
 
-    /// Whether a job is not pushed out for a fresh publish of `conn`: the source of a job that
+    /// Whether a job is not pushed out for a fresh publish of `source`: the source of a job that
     /// waits again is busy, and so could not finish a call of many publishes.
-    fn is_spared(&self, job: &Job, conn: ConnId) -> bool {
-        job.conn == conn && self.waits(job.ack)
+    fn is_spared(&self, job: &Job, source: ConnId) -> bool {
+        job.source == source && self.waits(job.ack)
     }
 
     /// Pushes out what stands in the way of a publish that has room; `fresh`: its source, unless
     /// it was parked.
     fn make_room(&mut self, tenant: u32, price: u64, fresh: Option<ConnId>) {
         while !self.schedule.has_slot() {
-            let spared = |job: &Job| fresh.is_some_and(|conn| self.is_spared(job, conn));
+            let spared = |job: &Job| fresh.is_some_and(|source| self.is_spared(job, source));
             let victim = self.schedule.victim(tenant, spared);
             self.push_out(tenant, victim.expect("who gets a slot that is not free finds it"));
         }
@@ -168,18 +169,40 @@ impl Broker {
         // It may have held more than the one that it makes way for takes.
         self.schedule.note_unserved();
         let job = self.schedule.job(index);
-        let (conn, tally, ack) = (job.conn, job.tally, job.ack);
         let tenant = self.topics[job.topic].tenant;
-        let alive = self.peers.conn(conn).is_ok_and(|peer| !peer.closing);
-        if alive && self.waits(ack) {
-            let peer = &mut self.peers.conns[conn.index];
-            let permit = self.schedule.demote(index, &mut peer.parked, self.now);
-            self.admission.give(permit, Some(&mut peer.inflight));
-            self.ledger.returned(tenant, tally);
-            return self.pause(conn.index, PAUSE_PARKED, true);
+        if self.waits(job.ack)
+            && let Some(source) = self.source_of(job)
+        {
+            return self.demote(index, source);
         }
         let reason = if tenant == other { Reason::TopicHeld } else { Reason::TenantShare };
         self.discard(index, Refusal::after(Place::Schedule, reason, SATURATED_RETRY_MS));
+    }
+
+    /// To which source a job goes back: its own, or where that has ended, the connection; none
+    /// where that is ending.
+    fn source_of(&self, job: &Job) -> Option<u32> {
+        let takes = |id: &ConnId| self.peers.conn(*id).is_ok_and(|peer| !peer.closing);
+        [job.source, job.conn].into_iter().find(takes).map(|id| id.index)
+    }
+
+    /// An admitted job waits again, before all others of its source and its tenant.
+    fn demote(&mut self, index: u32, source: u32) {
+        self.break_promise(source);
+        let id = self.peers.conn_id(source);
+        let permit = {
+            let parked = &mut self.peers.conns[source].parked;
+            self.schedule.demote(index, (id, parked), self.now)
+        };
+        let job = self.schedule.job(index);
+        let (conn, tally, topic) = (job.conn, job.tally, job.topic);
+        let peer = &mut self.peers.conns[conn.index];
+        peer.promised += permit.cost();
+        self.admission.give(permit, Some(&mut peer.inflight));
+        self.ledger.returned(self.topics[topic].tenant, tally);
+        self.pause(source, PAUSE_PARKED, true);
+        // What was promised to the one behind it may be enough for another source.
+        self.unstood.push(conn);
     }
 
     /// An admitted job ends before it is sequenced, and its publisher is told.
@@ -216,18 +239,7 @@ impl Broker {
         }
         let peer = &mut self.peers.conns[conn.index];
         self.admission.give(permit, Some(&mut peer.inflight));
-        self.stand_next(conn.index);
-    }
-
-    /// The first parked publish of a connection stands in line, once the connection has bytes for
-    /// it. Those behind it wait for it: the publishes of a source come in order.
-    fn stand_next(&mut self, conn: u32) {
-        let peer = &self.peers.conns[conn];
-        let Some(first) = peer.parked.front() else { return };
-        let price = self.memory.get(self.schedule.job(first).message).cost;
-        if !self.schedule.stands(first) && self.admission.conn_fits(peer.inflight, price) {
-            self.schedule.stand(first);
-        }
+        self.serve_short(conn.index);
     }
 
     /// Records were discarded: the publisher is told in the next shed notice. What was discarded
@@ -258,10 +270,10 @@ impl Broker {
         }
     }
 
-    fn admit(&mut self, conn: ConnId, topic: u32, message: Message, tally: Tally) -> Ticket {
-        let mut job = self.job(conn, topic, message, tally);
+    fn admit(&mut self, source: ConnId, topic: u32, message: Message, tally: Tally) -> Ticket {
+        let mut job = self.job(source, topic, message, tally);
         let price = self.memory.get(job.message).cost;
-        let peer = &mut self.peers.conns[conn.index];
+        let peer = &mut self.peers.conns[job.conn.index];
         job.permit = Some(self.admission.take(peer.tenant, &mut peer.inflight, price));
         self.ledger.admitted(peer.tenant, tally);
         let index = self.schedule.push(job);
@@ -269,20 +281,22 @@ impl Broker {
         self.ticket(index)
     }
 
-    fn park(&mut self, conn: ConnId, topic: u32, message: Message, tally: Tally) -> Ticket {
-        let job = self.job(conn, topic, message, tally);
-        let peer = &mut self.peers.conns[conn.index];
+    fn park(&mut self, source: ConnId, topic: u32, message: Message, tally: Tally) -> Ticket {
+        let job = self.job(source, topic, message, tally);
+        let peer = &mut self.peers.conns[source.index];
         let index = self.schedule.park(job, &mut peer.parked, self.now);
         self.ledger.parked(peer.tenant, tally);
-        self.stand_next(conn.index);
-        self.pause(conn.index, PAUSE_PARKED, true);
+        self.stand_next(source.index);
+        self.pause(source.index, PAUSE_PARKED, true);
         self.note_idle(topic);
         self.ticket(index)
     }
 
-    fn job(&mut self, conn: ConnId, topic: u32, message: Message, tally: Tally) -> Job {
+    fn job(&mut self, source: ConnId, topic: u32, message: Message, tally: Tally) -> Job {
         let held = self.memory.hold(message.frame, tally.records, self.now);
+        let conn = self.peers.conn_id(self.peers.conns[source.index].conn);
         let mut job = Job::new(conn, topic, held, tally, message.ack);
+        job.source = source;
         job.except = message.except;
         job.keep = message.keep;
         job
@@ -293,14 +307,15 @@ impl Broker {
     }
 
     /// No: answered if the publish is acked, else shed and told in the next shed notice.
-    fn turn_away(&mut self, conn: ConnId, ack: Ack, tally: Tally, why: Refusal) -> Verdict {
-        let peer = &mut self.peers.conns[conn.index];
+    fn turn_away(&mut self, source: ConnId, ack: Ack, tally: Tally, why: Refusal) -> Verdict {
+        let peer = &self.peers.conns[source.index];
+        let conn = peer.conn;
         if ack != Ack::None {
             self.ledger.refused(peer.tenant, why, tally);
             return Verdict::Refused(why);
         }
         self.ledger.shed(peer.tenant, why, tally);
-        self.note_shed(conn.index, tally.records, why);
+        self.note_shed(conn, tally.records, why);
         Verdict::Shed(why)
     }
 
@@ -311,7 +326,7 @@ impl Broker {
         debug_assert!(self.is_running() || self.schedule.counts().1 == 0, "none is left parked");
         for conn in core::mem::take(&mut self.unstood) {
             if self.peers.conn(conn).is_ok() {
-                self.stand_next(conn.index);
+                self.serve_short(conn.index);
             }
         }
         let mut passed = 0;
@@ -340,44 +355,50 @@ impl Broker {
     /// A parked publish has room: it is admitted.
     fn unpark(&mut self, index: u32) {
         let job = self.schedule.job(index);
-        let (conn, message, tally) = (job.conn.index, job.message, job.tally);
+        let (conn, source) = (job.conn.index, job.source.index);
+        let (message, tally) = (job.message, job.tally);
         let price = self.memory.get(message).cost;
         let peer = &mut self.peers.conns[conn];
         let tenant = peer.tenant;
+        peer.promised -= price;
         let permit = self.admission.take(tenant, &mut peer.inflight, price);
-        self.schedule.unpark(index, &mut peer.parked, permit);
-        let waits = !peer.parked.is_empty();
+        let parked = &mut self.peers.conns[source].parked;
+        self.schedule.unpark(index, parked, permit);
+        let waits = !parked.is_empty();
         self.memory.admit(message, self.now);
         self.ledger.unparked(tenant, tally);
         self.ledger.admitted(tenant, tally);
-        self.pause(conn, PAUSE_PARKED, waits);
-        self.stand_next(conn);
+        self.pause(source, PAUSE_PARKED, waits);
+        self.stand_next(source);
     }
 
     /// A parked publish waited its full time.
     pub(super) fn expire(&mut self, index: u32) {
         let why = Refusal::after(Place::Schedule, Reason::Deadline, SATURATED_RETRY_MS);
-        let ticket = self.ticket(index);
-        let conn = self.end_parked(index, why);
-        self.notices.push_back(Notice::Failed { conn, ticket, why });
-        let waits = !self.peers.conns[conn.index].parked.is_empty();
-        self.pause(conn.index, PAUSE_PARKED, waits);
+        let source = self.schedule.job(index).source.index;
+        self.turn_back(index, why);
+        let waits = !self.peers.conns[source].parked.is_empty();
+        self.pause(source, PAUSE_PARKED, waits);
         self.serve_parked();
     }
 
     /// Ends a parked publish without room. Its tenant's later ones may fit now: the caller serves
     /// them, when it has ended all that it ends.
     pub(super) fn end_parked(&mut self, index: u32, why: Refusal) -> ConnId {
-        let source = self.schedule.job(index).conn.index;
+        let source = self.schedule.job(index).source.index;
+        if self.peers.conns[source].parked.front() == Some(index) {
+            self.break_promise(source);
+        }
         let peer = &mut self.peers.conns[source];
         let job = self.schedule.cancel(index, &mut peer.parked);
         let (tenant, closing) = (peer.tenant, peer.closing);
         self.stand_next(source);
+        self.serve_short(job.conn.index);
         self.memory.release(job.message);
         self.ledger.unparked(tenant, job.tally);
         if job.ack == Ack::None && !closing {
             self.ledger.shed(tenant, why, job.tally);
-            self.note_shed(source, job.tally.records, why);
+            self.note_shed(job.conn.index, job.tally.records, why);
         } else {
             self.ledger.refused(tenant, why, job.tally);
         }

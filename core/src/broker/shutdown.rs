@@ -2,10 +2,9 @@
 //! dropped and counted.
 
 use super::Broker;
-use crate::notice::Notice;
 use crate::schedule::{Job, Origin};
 use crate::time::Instant;
-use crate::verdict::{Ack, Place, Reason, Refusal};
+use crate::verdict::{Place, Reason, Refusal};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -39,20 +38,9 @@ impl Broker {
         let paused: Vec<u32> = paused.map(|(index, _)| index).collect();
         for conn in paused {
             while let Some(parked) = self.peers.conns[conn].parked.front() {
-                self.turn_back(parked);
+                self.turn_back(parked, Self::shutting_down());
             }
             self.pause(conn, crate::peers::PAUSE_PARKED, false);
-        }
-    }
-
-    /// A parked publish meets the shutdown.
-    fn turn_back(&mut self, parked: u32) {
-        let why = Self::shutting_down();
-        let ticket = self.ticket(parked);
-        let acked = self.schedule.job(parked).ack != Ack::None;
-        let conn = self.end_parked(parked, why);
-        if acked {
-            self.notices.push_back(Notice::Failed { conn, ticket, why });
         }
     }
 

@@ -98,6 +98,8 @@ kinds! {
     Reweigh 2
     /// Connection, records, bytes, and the refusal.
     Shed 6
+    /// Connection.
+    Source 1
 }
 
 /// One input of a shard: a command or an event, or one step of a host's turn.
@@ -257,6 +259,7 @@ tape! {
     tape_sent(outlet: OutletId, bytes: u64) Sent [outlet.to_bits(), bytes];
     tape_shut(outlet: OutletId) Shut [outlet.to_bits()];
     tape_shutdown() Shutdown [];
+    tape_source(conn: ConnId) Source [conn.to_bits()];
     tape_step(work: u32) Step [work.into()];
     tape_tenant(weight: u32) Tenant [weight.into()];
     tape_topic(of: TenantId, name: Named) Topic [of.to_bits(), name.hash, name.bytes.into()];

@@ -22,7 +22,10 @@ pub(crate) enum Origin {
 /// One publish on its way to its topic.
 #[derive(Debug)]
 pub(crate) struct Job {
+    /// Whose bytes it takes, and who is answered.
     pub(crate) conn: ConnId,
+    /// Which source of the connection, or the connection itself, brought it.
+    pub(crate) source: ConnId,
     pub(crate) topic: u32,
     pub(crate) message: u32,
     pub(crate) tally: Tally,
@@ -46,6 +49,7 @@ impl Job {
     pub(crate) fn new(conn: ConnId, topic: u32, message: u32, tally: Tally, ack: Ack) -> Self {
         Self {
             conn,
+            source: conn,
             topic,
             message,
             tally,

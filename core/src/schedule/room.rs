@@ -1,6 +1,7 @@
 //! Who gets a slot, and who makes way when none is free.
 
 use super::{Job, Origin, Schedule};
+use crate::id::ConnId;
 use crate::lease::Permit;
 use crate::list::List;
 use crate::peers::OfSource;
@@ -148,11 +149,12 @@ impl Schedule {
     pub(crate) fn demote(
         &mut self,
         index: u32,
-        source: &mut List<OfSource>,
+        (id, source): (ConnId, &mut List<OfSource>),
         now: Instant,
     ) -> Permit {
         let tenant = self.leave_queue(index);
         let job = &mut self.jobs[index];
+        job.source = id;
         let permit = job.permit.take().expect("a queued job has its permit");
         if job.ack == Ack::Wait {
             self.deadlines.arm(&mut self.jobs, index, now);

@@ -85,6 +85,7 @@ impl Broker {
                 let how = choose(&[Close::AfterFlush, Close::Now], n[1]);
                 done(self.close(conn, how, framed(n[2], frame)))
             }
+            Kind::Source => id(self.source(conn).map(ConnId::to_bits)),
             Kind::Open => id(self.open(TenantId::from_bits(n[0])).map(ConnId::to_bits)),
             Kind::Outlet => {
                 let pipe = choose(&[Pipe::Shared, Pipe::Single], n[1]);

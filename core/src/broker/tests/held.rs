@@ -201,3 +201,134 @@ fn a_source_that_waits_for_its_own_publishes_stops_nobody_else() {
     held.heal();
     assert_eq!(held.bench.broker.ledger().sequenced.records, 7);
 }
+
+#[test]
+fn a_held_topic_stops_one_source_of_a_connection_and_not_the_others() {
+    let mut held = Held::new(Limits { lossless: 1, pub_queue_total: 4, ..Limits::default() });
+    let conn = held.source();
+    let [one, two] = [0; 2].map(|_| held.bench.broker.source(conn).unwrap());
+    for _ in 0..4 {
+        assert!(matches!(held.bench.publish(one, held.stuck, 100), Verdict::Queued(_)));
+    }
+    let said = held.bench.publish_as(one, held.stuck, 100, Ack::Wait);
+    let Verdict::Parked(ticket) = said else { panic!("{said:?}") };
+    held.bench.run(|_| 0);
+    assert!(held.bench.notices.contains(&Notice::Pause { conn: one }));
+    let paused = [one, two, conn].map(|source| held.bench.broker.is_paused(source));
+    assert_eq!(paused, [true, false, false]);
+    for source in [two, conn] {
+        assert!(matches!(held.bench.publish(source, held.free, 100), Verdict::Queued(_)));
+        held.bench.run(|_| 0);
+    }
+    assert_eq!(held.bench.broker.ledger().sequenced.records, 3);
+    held.heal();
+    let committed = |notice: &Notice| {
+        let Notice::Committed { conn: of, ticket: own, .. } = notice else { return false };
+        (*of, *own) == (conn, ticket)
+    };
+    assert!(held.bench.notices.iter().any(committed), "the connection is answered");
+    assert!(held.bench.notices.contains(&Notice::Resume { conn: one }));
+}
+
+/// A connection with 128 KiB, of which a publish of its first source to the held topic takes most;
+/// two more sources, of which the first waits for bytes.
+fn short() -> (Held, ConnId, [ConnId; 2]) {
+    let limits = Limits {
+        lossless: 1,
+        max_frame_bytes: 60 << 10,
+        pub_conn_inflight_bytes: 128 << 10,
+        ..Limits::default()
+    };
+    let mut held = Held::new(limits);
+    let conn = held.source();
+    let sources = [0; 2].map(|_| held.bench.broker.source(conn).unwrap());
+    for _ in 0..2 {
+        assert!(matches!(held.bench.publish(conn, held.stuck, 60 << 10), Verdict::Queued(_)));
+    }
+    let said = held.bench.publish_as(sources[0], held.free, 20 << 10, Ack::Wait);
+    assert!(matches!(said, Verdict::Parked(_)), "{said:?}");
+    (held, conn, sources)
+}
+
+#[test]
+fn sources_share_their_connections_bytes_in_the_order_in_which_they_came() {
+    let (mut held, _, [_, late]) = short();
+    let said = held.bench.publish_as(late, held.free, 100, Ack::Wait);
+    assert!(matches!(said, Verdict::Parked(_)), "there is room, and somebody before it: {said:?}");
+    held.bench.run(|_| 0);
+    assert_eq!(held.bench.broker.jobs(), (2, 2));
+    let other = held.source();
+    assert!(matches!(held.bench.publish(other, held.free, 100), Verdict::Queued(_)));
+    held.heal();
+    assert_eq!(held.bench.broker.ledger().sequenced.records, 6);
+}
+
+#[test]
+fn a_source_that_ends_tells_its_connection_and_stops_nobody() {
+    let (mut held, conn, [first, late]) = short();
+    let said = held.bench.publish(late, held.free, 100);
+    assert!(matches!(said, Verdict::Parked(_)), "{said:?}");
+    let offered = held.bench.broker.ledger().offered.records;
+    held.bench.broker.gone(first);
+    assert_eq!(held.bench.broker.jobs(), (3, 0), "the other one has room now");
+    held.bench.run(|_| 0);
+    let closed = |notice: &Notice| {
+        let Notice::Failed { conn: of, why, .. } = notice else { return false };
+        (*of, why.place, why.reason) == (conn, Place::Schedule, Reason::Closed)
+    };
+    assert!(held.bench.notices.iter().any(closed));
+    let said = held.bench.publish(first, held.free, 100);
+    assert_eq!(said, Verdict::Refused(Refusal::GONE));
+    held.bench.broker.gone(conn);
+    let said = held.bench.publish(late, held.free, 100);
+    assert_eq!(said, Verdict::Refused(Refusal::GONE), "it ends with its connection");
+    held.heal();
+    let books = held.bench.broker.ledger();
+    assert_eq!((books.offered.records, books.refused.total().records), (offered, 1));
+}
+
+/// A publish whose source has ended is pushed out: it waits again, as its connection's.
+#[test]
+fn what_a_source_left_behind_is_its_connections() {
+    let mut held = Held::new(Limits { lossless: 1, pub_queue_total: 1, ..Limits::default() });
+    let conn = held.source();
+    let source = held.bench.broker.source(conn).unwrap();
+    assert!(matches!(held.bench.publish(source, held.stuck, 100), Verdict::Queued(_)));
+    held.bench.broker.gone(source);
+    let other = held.source();
+    assert!(matches!(held.bench.publish(other, held.free, 100), Verdict::Queued(_)));
+    assert!(held.bench.broker.is_paused(conn));
+    held.heal();
+    assert_eq!(held.bench.broker.ledger().sequenced.records, 3);
+    assert!(!held.bench.broker.is_paused(conn));
+}
+
+#[test]
+fn a_source_is_a_source_and_nothing_else() {
+    let mut held = Held::new(Limits { allow_block: 1, ..Limits::default() });
+    let conn = held.source();
+    let conns = held.bench.broker.counts().0;
+    let source = held.bench.broker.source(conn).unwrap();
+    assert_eq!(held.bench.broker.counts().0, conns, "it is no connection");
+    let broker = &mut held.bench.broker;
+    let no = Refusal::never(Place::Table, Reason::NotAllowed);
+    assert_eq!(broker.source(source), Err(no));
+    assert_eq!(broker.outlet(source, Pipe::Shared), Err(no));
+    assert_eq!(broker.close(source, Close::Now, Bytes::new()), Err(no));
+    assert_eq!(broker.reassembly(source, 1), Err(no));
+    broker.close(conn, Close::AfterFlush, Bytes::new()).unwrap();
+    assert_eq!(broker.source(conn), Err(Refusal::never(Place::Table, Reason::Closed)));
+    let said = held.bench.publish_as(source, held.free, 100, Ack::Now);
+    assert_eq!(said, Verdict::Refused(Refusal::never(Place::Admission, Reason::Closed)));
+    held.bench.broker.gone(conn);
+    assert_eq!(held.bench.broker.source(conn), Err(Refusal::GONE));
+    let conn = held.source();
+    for _ in 0..4096 {
+        held.bench.broker.source(conn).unwrap();
+    }
+    let full = Refusal::never(Place::Table, Reason::Limit);
+    assert_eq!(held.bench.broker.source(conn), Err(full));
+    held.bench.broker.shutdown();
+    let why = Refusal::never(Place::Admission, Reason::Shutdown);
+    assert_eq!(held.bench.broker.source(conn), Err(why));
+}

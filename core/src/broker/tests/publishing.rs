@@ -10,7 +10,9 @@ use proptest::prelude::*;
 const KIB: u64 = 1 << 10;
 const WEIGHTS: [u32; 3] = [1, 1, 3];
 const TOPICS: usize = 2;
-const SOURCES: usize = 3;
+/// Seats of a tenant: a connection, two sources of it, and a connection without any.
+const SOURCES: usize = 4;
+const LAST_OF_FIRST: usize = 2;
 /// More slots than tenants, and fewer.
 const TOTALS: [usize; 2] = [11, 2];
 const DEPTH: usize = 3;
@@ -115,12 +117,18 @@ struct Tenant {
     returned: u64,
 }
 
-/// Somebody who is connected, or was.
+/// A connection or a source of one, or what was one.
 #[derive(Debug)]
 struct Source {
     tenant: usize,
+    /// Its connection, which may be itself.
+    conn: usize,
     is_there: bool,
+    /// The broker still knows it while it ends.
+    is_known: bool,
     parked: VecDeque<Job>,
+    /// Of a connection: sources whose first parked job it has no bytes for.
+    short: VecDeque<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -140,9 +148,11 @@ struct Model {
     arms: u64,
     /// Somebody who is parked may have room.
     unserved: bool,
-    /// Whose jobs were evicted since parked ones were served last.
-    evicted_from: Vec<usize>,
+    /// Connections whose jobs were pushed out since parked ones were served last.
+    pushed_out: Vec<usize>,
     sources: Vec<Source>,
+    /// Acked publishes that ended without a number, and unacked ones, of which it was told.
+    told: (u64, u64),
 }
 
 #[derive(Debug, PartialEq)]
@@ -163,9 +173,20 @@ impl Model {
         self.tenants[tenant].queued.iter().chain(running).map(Job::cost).sum()
     }
 
-    fn conn_used(&self, source: usize) -> u64 {
+    fn conn(&self, source: usize) -> usize {
+        self.sources[source].conn
+    }
+
+    fn conn_used(&self, conn: usize) -> u64 {
         let jobs = self.tenants.iter().flat_map(|tenant| &tenant.queued).chain(&self.running);
-        jobs.filter(|job| job.source == source).map(Job::cost).sum()
+        jobs.filter(|job| self.conn(job.source) == conn).map(Job::cost).sum()
+    }
+
+    /// What a connection's parked jobs that stand somewhere will take of its bytes.
+    fn promised(&self, conn: usize) -> u64 {
+        let sources = (0..self.sources.len()).filter(|source| self.conn(*source) == conn);
+        let standing = sources.filter(|source| self.stands(*source));
+        standing.map(|source| self.sources[source].parked[0].cost()).sum()
     }
 
     fn shard_used(&self) -> u64 {
@@ -192,13 +213,20 @@ impl Model {
     }
 
     fn conn_fits(&self, job: &Job) -> bool {
-        self.conn_used(job.source) + job.cost() <= CONN
+        let conn = self.conn(job.source);
+        self.conn_used(conn) + self.promised(conn) + job.cost() <= CONN
     }
 
     fn own_bytes(&self, job: &Job) -> Result<(), Reason> {
-        if !self.conn_fits(job) {
+        let is_behind = !self.sources[self.conn(job.source)].short.is_empty();
+        if is_behind || !self.conn_fits(job) {
+            count(if is_behind { "behind a source that is short" } else { "no bytes of its own" });
             return Err(Reason::BytesConn);
         }
+        self.tenant_bytes(job)
+    }
+
+    fn tenant_bytes(&self, job: &Job) -> Result<(), Reason> {
         if self.used(self.sources[job.source].tenant) + job.cost() > TENANT {
             return Err(Reason::BytesTenant);
         }
@@ -270,6 +298,7 @@ impl Model {
             }
             Err(why) if job.ack == Ack::None => {
                 self.tenants[tenant].shed += 1;
+                self.told.1 += 1;
                 Said::Shed(why)
             }
             Err(why) => {
@@ -332,23 +361,44 @@ impl Model {
         self.tenants[tenant].standing.iter().any(|lane| lane.contains(&source))
     }
 
-    /// The first parked job of a source takes its place, if its connection has bytes for it.
+    /// The first parked job of a source takes its place, once its connection has bytes for it.
     fn stand_next(&mut self, source: usize) {
-        let Source { tenant, parked, .. } = &self.sources[source];
-        let Some(job) = parked.front() else { return };
-        if self.stands(source) {
-            return;
+        let conn = self.conn(source);
+        let waits = !self.sources[source].parked.is_empty() && !self.stands(source);
+        if waits && !self.sources[conn].short.contains(&source) {
+            self.sources[conn].short.push_back(source);
         }
-        if !self.conn_fits(job) {
-            return count("parked without bytes of its own");
+        self.serve_short(conn);
+    }
+
+    fn serve_short(&mut self, conn: usize) {
+        while let Some(source) = self.sources[conn].short.front().copied() {
+            let Source { tenant, parked, .. } = &self.sources[source];
+            if !self.conn_fits(&parked[0]) {
+                return count("parked without bytes of its own");
+            }
+            let (tenant, topic) = (*tenant, parked[0].topic);
+            if self.tenants[tenant].held[topic] {
+                count("parked jobs of a held topic");
+            }
+            if source != conn {
+                count("a source that stands");
+            }
+            self.sources[conn].short.pop_front();
+            self.tenants[tenant].standing[topic].push_back(source);
+            self.sync(tenant);
+            self.unserved |= self.reclaims.contains(&tenant);
         }
-        let (tenant, topic) = (*tenant, job.topic);
-        if self.tenants[tenant].held[topic] {
-            count("parked jobs of a held topic");
+    }
+
+    /// Another job is about to be the first parked one of a source.
+    fn sit_down(&mut self, source: usize) {
+        let (tenant, conn) = (self.sources[source].tenant, self.conn(source));
+        for lane in &mut self.tenants[tenant].standing {
+            lane.retain(|other| *other != source);
         }
-        self.tenants[tenant].standing[topic].push_back(source);
+        self.sources[conn].short.retain(|other| *other != source);
         self.sync(tenant);
-        self.unserved |= self.reclaims.contains(&tenant);
     }
 
     /// The tenant with the greatest number above the bound; the one that is busy longest wins.
@@ -383,18 +433,18 @@ impl Model {
 
     fn push_out(&mut self, tenant: usize, at: usize) {
         self.unserved = true;
-        let job = self.tenants[tenant].queued.remove(at);
+        let mut job = self.tenants[tenant].queued.remove(at);
         self.sync(tenant);
-        let source = job.source;
+        let (own, conn) = (job.source, self.conn(job.source));
+        let source = if self.sources[own].is_there { own } else { conn };
+        self.pushed_out.push(conn);
         if self.sources[source].is_there && self.waits(job.ack) {
-            count("demoted to parked");
+            count(if source == own { "demoted to parked" } else { "demoted to the connection" });
             self.tenants[tenant].returned += 1;
+            job.source = source;
             let topic = job.topic;
             let armed = self.armed(job);
-            self.tenants[tenant].standing.iter_mut().for_each(|lane| {
-                lane.retain(|other| *other != source);
-            });
-            self.sync(tenant);
+            self.sit_down(source);
             self.sources[source].parked.push_front(armed);
             let own = &mut self.tenants[tenant];
             own.standing[topic].push_front(source);
@@ -406,9 +456,19 @@ impl Model {
         } else {
             count("evicted");
             self.tenants[tenant].evicted += 1;
-            self.evicted_from.push(source);
+            let Source { is_there, is_known, .. } = self.sources[conn];
+            // What was shed is told later than what failed.
+            if is_there || is_known && job.ack != Ack::None {
+                self.tell(job.ack);
+            }
         }
         self.note_absent(tenant);
+    }
+
+    /// A connection is told of a publish that ended.
+    fn tell(&mut self, ack: Ack) {
+        let (failed, shed) = &mut self.told;
+        *(if ack == Ack::None { shed } else { failed }) += 1;
     }
 
     fn note_absent(&mut self, tenant: usize) {
@@ -444,22 +504,18 @@ impl Model {
             own.lanes.rotate_left(1);
             self.sync(tenant);
             self.note_absent(tenant);
-            let source = job.source;
+            let conn = self.conn(job.source);
             self.running = Some(job);
             self.serve_parked();
             self.running = None;
-            if self.sources[source].is_there {
-                self.stand_next(source);
-            }
+            self.serve_short(conn);
             return self.serve_parked();
         }
     }
 
     fn serve_parked(&mut self) {
-        for source in core::mem::take(&mut self.evicted_from) {
-            if self.sources[source].is_there {
-                self.stand_next(source);
-            }
+        for conn in core::mem::take(&mut self.pushed_out) {
+            self.serve_short(conn);
         }
         let mut passed = 0;
         loop {
@@ -473,7 +529,7 @@ impl Model {
             let own = &self.tenants[tenant];
             let source = own.standing[own.waiting[0]][0];
             let job = self.sources[source].parked[0].clone();
-            if self.own_bytes(&job).is_err() || self.shard_used() + job.cost() > SHARD {
+            if self.tenant_bytes(&job).is_err() || self.shard_used() + job.cost() > SHARD {
                 count("parked head without bytes");
                 passed += 1;
                 continue;
@@ -496,21 +552,24 @@ impl Model {
     }
 
     fn unpark(&mut self, source: usize, at: usize) {
-        let tenant = self.sources[source].tenant;
-        self.sources[source].parked.remove(at).unwrap();
         if at == 0 {
-            for lane in &mut self.tenants[tenant].standing {
-                lane.retain(|other| *other != source);
-            }
-            self.sync(tenant);
+            self.sit_down(source);
         }
+        self.sources[source].parked.remove(at).unwrap();
     }
 
-    fn refuse_parked(&mut self, source: usize, at: usize) {
+    /// A parked job ends: it is refused; an unacked one of a connection that goes on is shed.
+    fn end_parked(&mut self, source: usize, at: usize) {
+        let (tenant, conn) = (self.sources[source].tenant, self.conn(source));
+        let ack = self.sources[source].parked[at].ack;
         self.unpark(source, at);
-        let tenant = self.sources[source].tenant;
         self.note_absent(tenant);
-        self.tenants[tenant].refused += 1;
+        let own = &mut self.tenants[tenant];
+        let is_shed = ack == Ack::None && self.sources[conn].is_there;
+        *(if is_shed { &mut own.shed } else { &mut own.refused }) += 1;
+        if self.sources[conn].is_there {
+            self.tell(ack);
+        }
         self.stand_next(source);
     }
 
@@ -526,16 +585,28 @@ impl Model {
                 .map(|(_, source, at)| (source, at));
             let Some((source, at)) = due else { return };
             count("waited too long");
-            self.refuse_parked(source, at);
+            self.end_parked(source, at);
             self.serve_parked();
         }
     }
 
     fn gone(&mut self, source: usize) {
         self.sources[source].is_there = false;
+        let own = |other: &usize| self.conn(*other) == source && self.sources[*other].is_there;
+        let sources: Vec<usize> = (0..self.sources.len()).filter(own).collect();
+        for other in sources {
+            self.sources[other].is_there = false;
+            self.end_all_parked(other);
+        }
+        self.end_all_parked(source);
+        self.sources[source].is_known = false;
+    }
+
+    fn end_all_parked(&mut self, source: usize) {
         while !self.sources[source].parked.is_empty() {
-            count("parked and gone");
-            self.refuse_parked(source, 0);
+            let is_alone = self.sources[self.conn(source)].is_there;
+            count(if is_alone { "parked by a source that ends" } else { "parked and gone" });
+            self.end_parked(source, 0);
         }
         self.serve_parked();
     }
@@ -561,6 +632,8 @@ struct Pair {
     conns: Vec<ConnId>,
     seats: Vec<usize>,
     millis: u64,
+    /// As the model's.
+    told: (u64, u64),
 }
 
 impl Pair {
@@ -586,22 +659,41 @@ impl Pair {
             })
             .collect();
         let model = Model { lossless, total, ..Model::default() };
+        let (conns, seats) = (Vec::new(), Vec::new());
         let mut pair =
-            Self { bench, model, tenants, topics, conns: Vec::new(), seats: Vec::new(), millis: 0 };
+            Self { bench, model, tenants, topics, conns, seats, millis: 0, told: (0, 0) };
         for tenant in 0..WEIGHTS.len() {
             pair.model.tenants.push(Tenant::default());
-            for _ in 0..SOURCES {
-                let source = pair.arrive(tenant);
-                pair.seats.push(source);
+            for seat in tenant * SOURCES..(tenant + 1) * SOURCES {
+                pair.seats.push(0);
+                pair.arrive(seat);
             }
         }
         pair
     }
 
-    fn arrive(&mut self, tenant: usize) -> usize {
-        self.conns.push(self.bench.broker.open(self.tenants[tenant]).unwrap());
-        self.model.sources.push(Source { tenant, is_there: true, parked: VecDeque::new() });
-        self.conns.len() - 1
+    /// Somebody comes who takes a seat.
+    fn arrive(&mut self, seat: usize) {
+        let (tenant, place) = (seat / SOURCES, seat % SOURCES);
+        let source = self.conns.len();
+        let (conn, broker) = (self.seats[tenant * SOURCES], &mut self.bench.broker);
+        let is_source = (1..=LAST_OF_FIRST).contains(&place);
+        let (conn, id) = if is_source {
+            (conn, broker.source(self.conns[conn]))
+        } else {
+            (source, broker.open(self.tenants[tenant]))
+        };
+        self.conns.push(id.unwrap());
+        let (parked, short) = (VecDeque::new(), VecDeque::new());
+        self.model.sources.push(Source {
+            tenant,
+            conn,
+            is_there: true,
+            is_known: true,
+            parked,
+            short,
+        });
+        self.seats[seat] = source;
     }
 
     fn apply(&mut self, op: &Op) {
@@ -628,7 +720,8 @@ impl Pair {
                 let source = self.seats[seat];
                 self.bench.broker.gone(self.conns[source]);
                 self.model.gone(source);
-                self.seats[seat] = self.arrive(seat / SOURCES);
+                let last = if seat % SOURCES == 0 { seat + LAST_OF_FIRST } else { seat };
+                (seat..=last).for_each(|seat| self.arrive(seat));
             }
             Op::Hold { tenant, topic, held } => {
                 let index = self.topics[tenant][topic].index;
@@ -675,7 +768,14 @@ impl Pair {
 
     fn compare(&mut self) {
         let broker = &mut self.bench.broker;
-        while broker.poll().is_some() {}
+        while let Some(effect) = broker.poll() {
+            match effect {
+                Effect::Notice(Notice::Failed { .. }) => self.told.0 += 1,
+                Effect::Notice(Notice::Shed { records, .. }) => self.told.1 += records,
+                _ => {}
+            }
+        }
+        assert_eq!(self.told, self.model.told, "publishers were told");
         let parked: usize = self.model.sources.iter().map(|source| source.parked.len()).sum();
         let (queued, waiting) = broker.jobs();
         assert_eq!((queued as usize, waiting as usize), (self.model.queued(), parked), "jobs");
@@ -739,12 +839,17 @@ fn publishing_agrees_with_its_model() {
 const REACHED: &[&str] = &[
     "a whole call",
     "a whole call pushes out",
+    "a source that stands",
     "a turn that goes on",
+    "behind a source that is short",
     "demoted to parked",
+    "demoted to the connection",
     "evicted",
     "parked",
     "made way for a topic that can run",
+    "no bytes of its own",
     "parked and gone",
+    "parked by a source that ends",
     "parked head without bytes",
     "parked jobs of a held topic",
     "parked without bytes of its own",

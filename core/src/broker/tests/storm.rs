@@ -8,7 +8,7 @@
 use super::*;
 use crate::model::{self, count};
 use crate::notice::Gap;
-use crate::peers::Stage;
+use crate::peers::{Conn, Stage};
 use crate::shed::Band;
 use alloc::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
