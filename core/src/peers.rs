@@ -36,9 +36,11 @@ pub enum Close {
 /// The bucket of an outlet that is in none.
 pub(crate) const NO_BUCKET: u8 = u8::MAX;
 
-/// Why reading from a connection is paused; bits, since both can hold.
+/// Why reading from a source is paused; bits, since several can hold. The last two pause all
+/// sources of a connection.
 pub(crate) const PAUSE_PARKED: u8 = 1;
 pub(crate) const PAUSE_CONTROL: u8 = 2;
+pub(crate) const PAUSE_FULL: u8 = 4;
 
 /// A peer's transport connection, or one of its sources: a stream of publishes that waits for
 /// itself alone. Everything but `parked`, `paused` and `closing` is the connection's.
@@ -51,7 +53,9 @@ pub(crate) struct Conn {
     pub(crate) inflight: u64,
     /// What the parked publishes that stand in line will take of the connection's bytes: with
     /// `inflight` never more than there are.
-    pub(crate) promised: u64,
+    pub(crate) promised: u32,
+    /// What its sources have parked, in bytes.
+    pub(crate) waiting: u32,
     /// Bytes of unfinished frames that its host holds.
     pub(crate) reassembly: u64,
     /// Its parked publishes, oldest first: the one it brought last, and those pushed out since.
@@ -257,6 +261,7 @@ impl Conn {
             conn: NONE,
             inflight: 0,
             promised: 0,
+            waiting: 0,
             reassembly: 0,
             parked: List::default(),
             paused: 0,

@@ -304,7 +304,7 @@ async fn accept(shard: &Arc<Shard>, link: &Connection, conn: ConnId) -> Result<(
         let Ok(stream) = stream else { return Ok(()) };
         let (shard, fault, resumed) = (Arc::clone(shard), Arc::clone(&fault), Arc::clone(&resumed));
         tokio::spawn(async move {
-            let source = Source { shard, conn, resumed };
+            let source = Source::new(shard, conn, resumed);
             if let Err(wrong) = source.read(stream).await {
                 fault.put(wrong);
             }
@@ -333,22 +333,44 @@ impl Fault {
     }
 }
 
-/// A stream on which a peer publishes.
+/// A stream on which a peer publishes. It waits for itself alone.
 struct Source {
     shard: Arc<Shard>,
     conn: ConnId,
+    /// As the core knows the stream.
+    id: ConnId,
     resumed: Arc<Notify>,
 }
 
+impl Drop for Source {
+    fn drop(&mut self) {
+        self.shard.lock().end_source(self.id);
+        self.shard.bell().ring();
+    }
+}
+
 impl Source {
+    fn new(shard: Arc<Shard>, conn: ConnId, resumed: Arc<Notify>) -> Self {
+        let id = shard.lock().source(conn);
+        Self { shard, conn, id, resumed }
+    }
+
     /// Reads publishes until the peer finishes or resets the stream.
     async fn read(self, mut stream: RecvStream) -> Result<(), Wrong> {
         let most = self.shard.look(|broker| broker.limits().max_frame_bytes);
         let mut assembler = Assembler::new(most);
         let mut held = 0;
         let result = loop {
-            // A stream that is reset has lost what was not whole; nothing of that was taken.
-            let Ok(Some(chunk)) = stream.read_chunk(READ, true).await else { break Ok(()) };
+            let chunk = match stream.read_chunk(READ, true).await {
+                Ok(Some(chunk)) => chunk,
+                Ok(None) => {
+                    // What the peer has brought whole may still be waiting for room.
+                    self.wait_while_paused().await;
+                    break Ok(());
+                }
+                // A stream that is reset has lost what was not whole; nothing of that was taken.
+                Err(_) => break Ok(()),
+            };
             if let Err(wrong) = self.take(&mut assembler, &chunk.bytes).await {
                 break Err(wrong);
             }
@@ -373,13 +395,24 @@ impl Source {
         Ok(())
     }
 
+    async fn wait_while_paused(&self) {
+        loop {
+            let mut resumed = pin!(self.resumed.notified());
+            resumed.as_mut().enable();
+            if !self.shard.lock().is_paused(self.id) {
+                return;
+            }
+            resumed.await;
+        }
+    }
+
     /// Whether the publish was taken; if not, it may be now.
     async fn publish(&self, frame: &Bytes) -> Result<bool, Wrong> {
         let mut resumed = pin!(self.resumed.notified());
         let mut turned = pin!(self.shard.turned().notified());
         resumed.as_mut().enable();
         turned.as_mut().enable();
-        let taken = self.shard.lock().publish(self.conn, frame)?;
+        let taken = self.shard.lock().publish((self.conn, self.id), frame)?;
         match taken {
             Taken::Done | Taken::Gone => return Ok(true),
             Taken::Later => {

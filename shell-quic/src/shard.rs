@@ -99,6 +99,8 @@ pub(crate) struct State {
     /// In the order of the settings.
     tenants: Vec<TenantId>,
     peers: Table<Peer>,
+    /// Publish streams, which the core knows as sources: their connections.
+    sources: Table<ConnId>,
     pipes: Table<Pipe>,
     /// By subscription: its pipe.
     subs: Table<OutletId>,
@@ -136,6 +138,7 @@ impl Shard {
             bell: Arc::clone(&bell),
             tenants,
             peers: Table::default(),
+            sources: Table::default(),
             pipes: Table::default(),
             subs: Table::default(),
             sheds: Sheds::default(),

@@ -8,7 +8,7 @@ use crate::lag::Load;
 use crate::ledger::{Books, Broken, Tally, same, same_tally};
 use crate::mesh::{Outbox, Parcel};
 use crate::notice::Notice;
-use crate::peers::{CONN, Conn, Line, OUTLET, PAUSE_PARKED, RUN, SLOT, SUB, Stage};
+use crate::peers::{CONN, Conn, Line, OUTLET, PAUSE_FULL, PAUSE_PARKED, RUN, SLOT, SUB, Stage};
 use crate::replay::{ENTRY, PAST};
 use crate::schedule::Origin;
 use crate::slab::NONE;
@@ -133,12 +133,13 @@ impl Broker {
 
     /// What is promised to the parked publishes of a connection's sources, and who waits for bytes.
     fn check_promises(&self, index: u32, conn: &Conn) -> Result<(), Broken> {
-        let mut promised = 0;
+        let (mut promised, mut waiting) = (0, 0);
         let sources = self.peers.conns.iter().filter(|(_, source)| source.conn == index);
         for (_, source) in sources {
             let first = source.parked.front();
             let stands = first.filter(|first| self.schedule.stands(*first));
             let cost = |job| self.memory.get(self.schedule.job(job).message).cost;
+            waiting += self.schedule.parked_of(&source.parked).map(cost).sum::<u64>();
             promised += stands.map_or(0, cost);
             let short = first.is_some() && stands.is_none();
             same(
@@ -147,9 +148,12 @@ impl Broker {
                 short.into(),
             )?;
         }
-        same("promised: parked publishes that stand", conn.promised, promised)?;
+        same("promised: parked publishes that stand", conn.promised.into(), promised)?;
+        same("waiting: parked publishes of all sources", conn.waiting.into(), waiting)?;
         let most = self.limits.pub_conn_inflight_bytes;
-        let taken = conn.inflight + conn.promised;
+        let full = conn.paused & PAUSE_FULL != 0;
+        same("paused while as much is parked as may be", full.into(), (waiting >= most).into())?;
+        let taken = conn.inflight + promised;
         same("connection bytes taken and promised are there", taken.min(most), taken)
     }
 
@@ -363,7 +367,7 @@ impl Broker {
                 conn.short.front().and_then(|source| self.peers.conns[source].parked.front());
             first.is_some_and(|first| {
                 let price = self.memory.get(self.schedule.job(first).message).cost;
-                self.admission.conn_fits(conn.inflight + conn.promised, price)
+                self.admission.conn_fits(conn.inflight + u64::from(conn.promised), price)
             })
         });
         same("quiescent: parked publish stands nowhere", stands_aside.count() as u64, 0)

@@ -7,7 +7,7 @@ use crate::ledger::{Books, SubBooks, Tally, TopicBooks};
 use crate::limits::Limits;
 use crate::memory::Held;
 use crate::mesh::Named;
-use crate::peers::{PAUSE_CONTROL, Stage, Unplaced};
+use crate::peers::{PAUSE_CONTROL, PAUSE_PARKED, Stage, Unplaced};
 use crate::pool::LeaseWish;
 use crate::pressure::Factor;
 use crate::shed::{self, Band};
@@ -173,7 +173,7 @@ impl Broker {
     /// that handle several commands per turn ask between two of them.
     pub fn is_paused(&self, conn: ConnId) -> bool {
         let Ok(source) = self.peers.conn(conn) else { return false };
-        source.paused != 0 || self.peers.conns[source.conn].paused & PAUSE_CONTROL != 0
+        source.paused != 0 || self.peers.conns[source.conn].paused & !PAUSE_PARKED != 0
     }
 
     /// Whether a connection has so many answers waiting that none of its commands should be heard

@@ -6,7 +6,7 @@ use crate::lease::Permit;
 use crate::ledger::Tally;
 use crate::memory::cost;
 use crate::notice::Notice;
-use crate::peers::PAUSE_PARKED;
+use crate::peers::{PAUSE_FULL, PAUSE_PARKED};
 use crate::schedule::{Job, Standing};
 use crate::shed::Band;
 use crate::verdict::{Ack, Place, Reason, Refusal, Verdict};
@@ -52,7 +52,7 @@ impl Broker {
             Some(Self::shutting_down())
         } else if peer.closing {
             Some(Refusal::never(Place::Admission, Reason::Closed))
-        } else if !peer.parked.is_empty() {
+        } else if !peer.parked.is_empty() || self.peers.conns[peer.conn].paused & PAUSE_FULL != 0 {
             Some(Refusal::after(Place::Schedule, Reason::Busy, SATURATED_RETRY_MS))
         } else {
             None
@@ -196,10 +196,12 @@ impl Broker {
         };
         let job = self.schedule.job(index);
         let (conn, tally, topic) = (job.conn, job.tally, job.topic);
+        let price = permit.cost();
         let peer = &mut self.peers.conns[conn.index];
-        peer.promised += permit.cost();
         self.admission.give(permit, Some(&mut peer.inflight));
         self.ledger.returned(self.topics[topic].tenant, tally);
+        self.promise(conn.index, price);
+        self.note_waiting(conn.index, price, true);
         self.pause(source, PAUSE_PARKED, true);
         // What was promised to the one behind it may be enough for another source.
         self.unstood.push(conn);
@@ -283,9 +285,12 @@ impl Broker {
 
     fn park(&mut self, source: ConnId, topic: u32, message: Message, tally: Tally) -> Ticket {
         let job = self.job(source, topic, message, tally);
+        let price = self.memory.get(job.message).cost;
         let peer = &mut self.peers.conns[source.index];
+        let (conn, tenant) = (peer.conn, peer.tenant);
         let index = self.schedule.park(job, &mut peer.parked, self.now);
-        self.ledger.parked(peer.tenant, tally);
+        self.ledger.parked(tenant, tally);
+        self.note_waiting(conn, price, true);
         self.stand_next(source.index);
         self.pause(source.index, PAUSE_PARKED, true);
         self.note_idle(topic);
@@ -358,9 +363,9 @@ impl Broker {
         let (conn, source) = (job.conn.index, job.source.index);
         let (message, tally) = (job.message, job.tally);
         let price = self.memory.get(message).cost;
+        self.keep_promise(conn, price);
         let peer = &mut self.peers.conns[conn];
         let tenant = peer.tenant;
-        peer.promised -= price;
         let permit = self.admission.take(tenant, &mut peer.inflight, price);
         let parked = &mut self.peers.conns[source].parked;
         self.schedule.unpark(index, parked, permit);
@@ -368,6 +373,7 @@ impl Broker {
         self.memory.admit(message, self.now);
         self.ledger.unparked(tenant, tally);
         self.ledger.admitted(tenant, tally);
+        self.note_waiting(conn, price, false);
         self.pause(source, PAUSE_PARKED, waits);
         self.stand_next(source);
     }
@@ -392,6 +398,7 @@ impl Broker {
         let peer = &mut self.peers.conns[source];
         let job = self.schedule.cancel(index, &mut peer.parked);
         let (tenant, closing) = (peer.tenant, peer.closing);
+        self.note_waiting(job.conn.index, self.memory.get(job.message).cost, false);
         self.stand_next(source);
         self.serve_short(job.conn.index);
         self.memory.release(job.message);

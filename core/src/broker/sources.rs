@@ -8,7 +8,7 @@
 use super::Broker;
 use crate::id::ConnId;
 use crate::notice::Notice;
-use crate::peers::CONN;
+use crate::peers::{CONN, PAUSE_FULL};
 use crate::verdict::{Ack, Place, Reason, Refusal};
 use alloc::vec::Vec;
 
@@ -83,7 +83,7 @@ impl Broker {
     pub(super) fn spoken_for(&self, conn: u32) -> u64 {
         let peer = &self.peers.conns[conn];
         if peer.short.is_empty() {
-            peer.inflight + peer.promised
+            peer.inflight + u64::from(peer.promised)
         } else {
             self.limits.pub_conn_inflight_bytes
         }
@@ -106,14 +106,36 @@ impl Broker {
         while let Some(source) = self.peers.conns[conn].short.front() {
             let first = self.peers.conns[source].parked.front().expect("it waits for bytes");
             let price = self.memory.get(self.schedule.job(first).message).cost;
-            let peer = &mut self.peers.conns[conn];
-            if !self.admission.conn_fits(peer.inflight + peer.promised, price) {
+            let peer = &self.peers.conns[conn];
+            if !self.admission.conn_fits(peer.inflight + u64::from(peer.promised), price) {
                 break;
             }
-            peer.promised += price;
+            self.promise(conn, price);
             self.peers.step_out(source);
             self.schedule.stand(first);
         }
+    }
+
+    /// A parked publish of a connection stands in line.
+    pub(super) fn promise(&mut self, conn: u32, price: u64) {
+        self.peers.conns[conn].promised += narrow(price);
+    }
+
+    /// One stands there no more: it gets what it was promised, or does not need it.
+    pub(super) fn keep_promise(&mut self, conn: u32, price: u64) {
+        self.peers.conns[conn].promised -= narrow(price);
+    }
+
+    /// A publish of a connection's sources is parked now, or is not any more. While they have as
+    /// much parked as may be in flight, none of them brings more.
+    pub(super) fn note_waiting(&mut self, conn: u32, price: u64, parked: bool) {
+        let peer = &mut self.peers.conns[conn];
+        peer.waiting = match parked {
+            true => peer.waiting + narrow(price),
+            false => peer.waiting - narrow(price),
+        };
+        let full = u64::from(peer.waiting) >= self.limits.pub_conn_inflight_bytes;
+        self.pause(conn, PAUSE_FULL, full);
     }
 
     /// Another publish of a source is about to be its first parked one: what was promised to the
@@ -124,9 +146,15 @@ impl Broker {
         let Some(first) = peer.parked.front() else { return };
         if self.schedule.stands(first) {
             let price = self.memory.get(self.schedule.job(first).message).cost;
-            self.peers.conns[conn].promised -= price;
+            self.keep_promise(conn, price);
         } else {
             self.peers.step_out(source);
         }
     }
+}
+
+/// What a connection has in flight or parked is less than 32 bits hold: `pub_conn_inflight_bytes`
+/// is at most 1 GiB, and of what is parked there is less than twice that and one publish.
+fn narrow(bytes: u64) -> u32 {
+    u32::try_from(bytes).expect("a connection's bytes are bounded")
 }

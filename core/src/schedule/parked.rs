@@ -36,6 +36,12 @@ impl Schedule {
         self.parked_jobs += 1;
     }
 
+    /// The parked jobs of a source.
+    #[cfg(any(test, feature = "check"))]
+    pub(crate) fn parked_of(&self, source: &List<OfSource>) -> impl Iterator<Item = u32> {
+        source.iter(&self.jobs)
+    }
+
     /// Whether a parked job stands in the lane of its topic.
     pub(crate) fn stands(&self, index: u32) -> bool {
         self.jobs[index].link.is_linked()

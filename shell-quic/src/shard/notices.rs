@@ -21,6 +21,7 @@ impl State {
             // Who brings publishes asks before each whether it may.
             Notice::Pause { .. } => {}
             Notice::Resume { conn } => {
+                let conn = self.sources.get(conn.to_bits()).copied().unwrap_or(conn);
                 if let Some(peer) = self.peer(conn) {
                     peer.resumed.notify_waiters();
                 }

@@ -32,12 +32,36 @@ const FORBIDDEN: Refusal =
     Refusal { place: Place::Table, reason: Reason::NotAllowed, retry: Retry::Never };
 
 impl State {
+    /// A peer has opened a publish stream: a source of its own, or, when the connection is ending,
+    /// one with the connection, which answers all that it brings.
+    pub(crate) fn source(&mut self, conn: ConnId) -> ConnId {
+        let Ok(source) = self.broker.source(conn) else { return conn };
+        self.sources.insert(source.to_bits(), conn);
+        source
+    }
+
+    /// A publish stream is over: what it has parked is refused, or shed and told.
+    pub(crate) fn end_source(&mut self, source: ConnId) {
+        if self.sources.remove(source.to_bits()).is_some() {
+            self.broker.gone(source);
+        }
+    }
+
+    /// Whether nothing more is taken from a publish stream now.
+    pub(crate) fn is_paused(&self, source: ConnId) -> bool {
+        self.broker.is_paused(source)
+    }
+
     /// A frame has come on a publish stream.
     ///
     /// # Errors
     /// When the peer has broken the protocol.
-    pub(crate) fn publish(&mut self, conn: ConnId, frame: &Bytes) -> Result<Taken, Wrong> {
-        if self.broker.is_paused(conn) {
+    pub(crate) fn publish(
+        &mut self,
+        (conn, source): (ConnId, ConnId),
+        frame: &Bytes,
+    ) -> Result<Taken, Wrong> {
+        if self.broker.is_paused(source) {
             return Ok(Taken::Paused);
         }
         if self.jobs >= JOBS {
@@ -72,11 +96,11 @@ impl State {
             except: None,
             keep: Keep::Default,
         };
-        let mut verdict = self.broker.publish(conn, id, message.clone());
+        let mut verdict = self.broker.publish(source, id, message.clone());
         if is_gone(&verdict)
             && let Some(id) = self.rebind(conn, topic)
         {
-            verdict = self.broker.publish(conn, id, message);
+            verdict = self.broker.publish(source, id, message);
         }
         self.answer(conn, request, verdict);
         Ok(Taken::Done)

@@ -332,3 +332,27 @@ fn a_source_is_a_source_and_nothing_else() {
     let why = Refusal::never(Place::Admission, Reason::Shutdown);
     assert_eq!(held.bench.broker.source(conn), Err(why));
 }
+
+/// Many sources, each with one publish parked: together they never have much more parked than the
+/// connection may have in flight.
+#[test]
+fn what_sources_have_parked_is_bounded_by_their_connections_bytes() {
+    let (mut held, conn, sources) = short();
+    let more = [0; 8].map(|_| held.bench.broker.source(conn).unwrap());
+    for source in sources.into_iter().skip(1).chain(more) {
+        if held.bench.broker.is_paused(source) {
+            break;
+        }
+        let said = held.bench.publish(source, held.free, 60 << 10);
+        assert!(matches!(said, Verdict::Parked(_)), "{said:?}");
+    }
+    held.bench.run(|_| 0);
+    assert_eq!(held.bench.broker.jobs(), (2, 3), "20, 60 and 60 KiB");
+    assert!(held.bench.notices.contains(&Notice::Pause { conn }));
+    let why = Refusal::after(Place::Schedule, Reason::Busy, 1_000);
+    let said = held.bench.publish_as(more[7], held.free, 100, Ack::Now);
+    assert_eq!(said, Verdict::Refused(why));
+    held.heal();
+    assert!(held.bench.notices.contains(&Notice::Resume { conn }));
+    assert!(matches!(held.bench.publish(more[7], held.free, 100), Verdict::Queued(_)));
+}

@@ -10,9 +10,9 @@ use proptest::prelude::*;
 const KIB: u64 = 1 << 10;
 const WEIGHTS: [u32; 3] = [1, 1, 3];
 const TOPICS: usize = 2;
-/// Seats of a tenant: a connection, two sources of it, and a connection without any.
-const SOURCES: usize = 4;
-const LAST_OF_FIRST: usize = 2;
+/// Seats of a tenant: a connection, six sources of it, and a connection without any.
+const SOURCES: usize = 8;
+const LAST_OF_FIRST: usize = 6;
 /// More slots than tenants, and fewer.
 const TOTALS: [usize; 2] = [11, 2];
 const DEPTH: usize = 3;
@@ -43,6 +43,11 @@ enum Op {
         topic: usize,
         ack: Ack,
     },
+    /// All sources of a tenant's first connection bring as much as one may.
+    Crowd {
+        tenant: usize,
+        topic: usize,
+    },
     Step,
     Advance {
         millis: u64,
@@ -69,6 +74,8 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(source, topics, size, ack)| Op::Call { source, topics, size, ack }),
         5 => (source.clone(), 0..TOPICS, ack)
             .prop_map(|(source, topic, ack)| Op::Burst { source, topic, ack }),
+        5 => (0..WEIGHTS.len(), 0..TOPICS)
+            .prop_map(|(tenant, topic)| Op::Crowd { tenant, topic }),
         50 => Just(Op::Step),
         10 => (1..1_500_u64).prop_map(|millis| Op::Advance { millis }),
         10 => source.prop_map(|source| Op::Gone { source }),
@@ -278,9 +285,22 @@ impl Model {
         self.stuck_job(tenant, None).unwrap_or(last)
     }
 
+    /// Whether a source brings nothing: it has something parked, or all of its connection have as
+    /// much as may be in flight.
+    fn is_paused(&self, source: usize) -> bool {
+        let own = !self.sources[source].parked.is_empty();
+        let conn = self.conn(source);
+        let all = self.sources.iter().filter(|other| other.conn == conn);
+        let parked: u64 = all.flat_map(|other| &other.parked).map(Job::cost).sum();
+        if !own && parked >= CONN {
+            count("as much is parked as may be");
+        }
+        own || parked >= CONN
+    }
+
     fn publish(&mut self, job: Job) -> Said {
         let tenant = self.sources[job.source].tenant;
-        let busy = !self.sources[job.source].parked.is_empty();
+        let busy = self.is_paused(job.source);
         let why = if busy { Err(Reason::Busy) } else { self.room(&job) };
         match why {
             Ok(()) => {
@@ -707,6 +727,13 @@ impl Pair {
                     self.publish(source, topic, 12_000, ack);
                 }
             }
+            Op::Crowd { tenant, topic } => {
+                for seat in 0..=LAST_OF_FIRST {
+                    for _ in 0..2 {
+                        self.publish(tenant * SOURCES + seat, topic, 12_000, Ack::Wait);
+                    }
+                }
+            }
             Op::Step => {
                 let _ = self.bench.broker.step(1);
                 self.model.step();
@@ -796,8 +823,7 @@ impl Pair {
             }
         }
         for (source, conn) in self.conns.iter().enumerate() {
-            let Source { is_there, parked, .. } = &self.model.sources[source];
-            let paused = *is_there && !parked.is_empty();
+            let paused = self.model.sources[source].is_there && self.model.is_paused(source);
             assert_eq!(broker.is_paused(*conn), paused, "source {source} is paused");
         }
     }
@@ -839,6 +865,7 @@ fn publishing_agrees_with_its_model() {
 const REACHED: &[&str] = &[
     "a whole call",
     "a whole call pushes out",
+    "as much is parked as may be",
     "a source that stands",
     "a turn that goes on",
     "behind a source that is short",
