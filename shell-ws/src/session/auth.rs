@@ -229,6 +229,12 @@ pub(super) mod tests {
     #[test]
     fn the_published_example_is_authentic() {
         assert_eq!(check(&app(), post(QUERY, BODY), NOW), Ok(()));
+        let large = QUERY.replace("auth_", "AUTH_").replace("body_md5", "Body_MD5");
+        assert_eq!(
+            check(&app(), post(&large, BODY), NOW),
+            Ok(()),
+            "names are signed in lower case"
+        );
     }
 
     /// A client's token over a text, for tests.

@@ -121,7 +121,7 @@ fn a_batch_is_published_in_order_and_answered_in_order() {
 /// Calls with a query that is sent as one text and signed as another.
 fn call_signed_as(world: &mut World, method: &str, path: &str, texts: [&str; 2]) -> (u16, Value) {
     let [sent, signed] = texts;
-    let mut query = |query: &str| {
+    let query = |query: &str| {
         let body = b"".as_slice();
         sign(&App::development(), Signed { method, path, stripped: path, query, body }, NOW)
     };
@@ -194,6 +194,9 @@ fn a_publish_is_told_about_its_channels() {
     }});
     let answer = call(&mut world, "POST", "/apps/1001/events", "", &body.to_string());
     assert_eq!(answer, (200, told));
+    let users = body.to_string().replace(",subscription_count", "");
+    let told = json!({ "channels": { "presence-a": { "user_count": 1 }, "b": {} } });
+    assert_eq!(call(&mut world, "POST", "/apps/1001/events", "", &users), (200, told));
 }
 
 #[test]
