@@ -166,7 +166,7 @@ fn no_more(query: &str) -> Result<(), Reply> {
         ["auth_key", "auth_signature", "auth_timestamp", "auth_version", "body_md5"];
     let more = http::pairs(query).find(|(name, _)| {
         let is_known = |known: &&str| name.eq_ignore_ascii_case(known);
-        !name.is_empty() && !SIGNED.iter().any(|known| is_known(known))
+        !name.is_empty() && !SIGNED.iter().any(is_known)
     });
     match more {
         Some((name, _)) => {
