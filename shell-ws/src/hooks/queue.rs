@@ -430,7 +430,8 @@ mod tests {
         assert_eq!(queue.totals().delivered, 1);
         assert_eq!(queue.totals().given_up, 1);
         assert_eq!(queue.totals().waiting, 0);
-        assert!(tries.len() >= 9 && *tries.last().unwrap() <= PATIENCE, "{tries:?}");
+        let last = *tries.last().unwrap();
+        assert!(tries.len() >= 9 && (240_001..=300_000).contains(&last), "{tries:?}");
         assert!(tries.windows(2).all(|pair| pair[1] - pair[0] <= LONGEST_PAUSE), "{tries:?}");
     }
 

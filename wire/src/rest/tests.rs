@@ -119,6 +119,14 @@ fn what_just_fits_each_limit_and_what_just_does_not() {
 }
 
 #[test]
+fn the_limits_are_those_of_hosted_pusher() {
+    use crate::pusher::{MAX_USER_ID, MAX_USER_INFO, MAX_WATCHLIST};
+    assert_eq!((MAX_DATA, MAX_CHANNELS, MAX_BATCH), (10_240, 100, 10));
+    assert_eq!((MAX_CHANNEL, MAX_EVENT_NAME), (164, 200));
+    assert_eq!((MAX_USER_ID, MAX_USER_INFO, MAX_WATCHLIST), (128, 1_024, 100));
+}
+
+#[test]
 fn channels_beyond_the_limit_are_counted_and_not_kept() {
     let body = format!("{{\"name\":\"e\",\"channels\":[{}1]}}", "1,".repeat(99_999));
     let info = allocation_counter::measure(|| {

@@ -2,6 +2,7 @@
 
 use super::private::ask;
 use super::*;
+use crate::hooks::{Webhook, What};
 use crate::session::auth::tests::token;
 use serde_json::{Value, json};
 
@@ -225,5 +226,27 @@ fn subscribers_are_told_how_many_they_are_where_the_app_wants_it() {
         let told = world.frames(quiet);
         assert_eq!(told.len(), 2, "members are told of users instead: {told:?}");
         assert!(told[0].contains("member_added") && told[1].contains("member_removed"));
+    }
+}
+
+#[test]
+fn the_apps_server_is_told_of_each_count_where_the_app_wants_it() {
+    for (subscription_counts, expected) in [(true, vec![1, 2, 1]), (false, vec![])] {
+        let (url, events, channel_prefix) = ("http://h/".to_owned(), Vec::new(), String::new());
+        let webhooks = vec![Webhook { url, events, channel_prefix, batch: 1 }];
+        let app = App { webhooks, subscription_counts, ..App::development() };
+        let mut world = World::with(Shard::new(Limits::default(), vec![app], || 5).unwrap());
+        let [first, second] = [(); 2].map(|()| world.client().0);
+        world.subscribe(first, "a");
+        world.subscribe(second, "a");
+        world.end_of_input(second);
+        world.end_of_input(first);
+        let mut told = Vec::new();
+        while let Some(event) = world.shard.poll_hook() {
+            if let What::SubscriptionCount(count) = event.what {
+                told.push(count);
+            }
+        }
+        assert_eq!(told, expected);
     }
 }
