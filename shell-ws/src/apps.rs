@@ -68,6 +68,10 @@ pub struct App {
     /// closed after ten seconds.
     #[serde(default)]
     pub authorized_only: bool,
+    /// Pages whose scripts may connect, as browsers name them (`https://example.org`); none means
+    /// all. Clients that are no browsers name no page, and are let in.
+    #[serde(default)]
+    pub allowed_origins: Vec<String>,
     /// Whom to tell what happens.
     #[serde(default, rename = "webhook")]
     pub webhooks: Vec<Webhook>,
@@ -116,6 +120,13 @@ impl App {
         (self.max_connections == 0 || before < self.max_connections).then_some(seat)
     }
 
+    /// Whether scripts of a page may connect.
+    pub fn allows(&self, origin: Option<&str>) -> bool {
+        let is_listed =
+            |origin: &str| self.allowed_origins.iter().any(|it| it.eq_ignore_ascii_case(origin));
+        self.allowed_origins.is_empty() || origin.is_none_or(is_listed)
+    }
+
     /// The app of a server without configuration.
     pub fn development() -> Self {
         Self {
@@ -130,6 +141,7 @@ impl App {
             subscription_counts: false,
             rewind: 0,
             authorized_only: false,
+            allowed_origins: Vec::new(),
             webhooks: Vec::new(),
             live: Live::default(),
         }

@@ -435,7 +435,7 @@ fn check_apps(apps: &[App]) -> Result<()> {
     ensure!(!apps.is_empty(), "there is no app: add an [[app]] with id, key and secret");
     ensure!(apps.len() <= MAX_APPS, "{} apps, but at most {MAX_APPS} are served", apps.len());
     let (mut ids, mut keys) = (BTreeSet::new(), BTreeSet::new());
-    for App { id, key, secret, name, webhooks, weight, rewind, .. } in apps {
+    for App { id, key, secret, name, webhooks, weight, rewind, allowed_origins, .. } in apps {
         let word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         ensure!(
             !id.is_empty() && id.chars().all(word),
@@ -461,9 +461,26 @@ fn check_apps(apps: &[App]) -> Result<()> {
             !name.chars().any(char::is_control),
             "[[app]] {id}: `name` is {name:?}, which holds a control character: take it out"
         );
+        check_origins(allowed_origins).with_context(|| format!("[[app]] {id}"))?;
         check_webhooks(webhooks).with_context(|| format!("[[app]] {id}"))?;
         ensure!(ids.insert(id), "[[app]]: two apps have the `id` {id:?}: give each its own");
         ensure!(keys.insert(key), "[[app]]: two apps have the `key` {key:?}: give each its own");
+    }
+    Ok(())
+}
+
+fn check_origins(origins: &[String]) -> Result<()> {
+    for origin in origins {
+        let parsed = reqwest::Url::parse(origin).ok();
+        // As browsers say it: what they compare is written in one way only.
+        let is_origin = parsed.is_some_and(|url| {
+            url.origin().ascii_serialization().eq_ignore_ascii_case(origin) && url.has_host()
+        });
+        ensure!(
+            is_origin,
+            "`allowed_origins` holds {origin:?}, but must hold schemes with hosts, without a path, \
+             such as \"https://example.org\""
+        );
     }
     Ok(())
 }
@@ -548,6 +565,14 @@ mod tests {
             (&format!("{APP}{APP}"), ["two apps have the `id`", "give each its own"]),
             (&APP.replace("\"7\"", "\"a/b\""), ["`id` is \"a/b\"", "A-Z a-z"]),
             (&format!("{APP}rewind = 1001"), ["`rewind` is 1001", "between 0 and 1000"]),
+            (
+                &format!("{APP}allowed_origins = [\"https://h/\"]"),
+                ["`allowed_origins` holds \"https://h/\"", "https://example.org"],
+            ),
+            (
+                &format!("{APP}allowed_origins = [\"example.org\"]"),
+                ["`allowed_origins` holds \"example.org\"", "without a path"],
+            ),
             (&format!("{APP}weight = 0"), ["`weight` is 0", "between 1 and 1000"]),
             (&format!("{APP}[server]\nport = 70000"), ["`port` is 70000", "between 0 and 65535"]),
             (&format!("{APP}[server]\nport = \"80\""), ["`port` is \"80\"", "whole number"]),
@@ -640,7 +665,9 @@ mod tests {
 
     #[test]
     fn what_is_printed_can_be_read_again_once_secrets_are_filled_in() {
-        let config = parse(&format!("{APP}[limits]\nmax_topics = 5\n")).unwrap();
+        let origins = "allowed_origins = [\"https://a.example\", \"http://h:8080\"]";
+        let config = parse(&format!("{APP}{origins}\n[limits]\nmax_topics = 5\n")).unwrap();
+        assert_eq!(config.apps[0].allowed_origins.len(), 2);
         let text = config.print();
         assert!(!text.contains("secret = \"s\""), "{text}");
         assert!(text.contains("any free one (as a TCP port)\n") && !text.contains("(("), "{text}");

@@ -131,6 +131,6 @@ mod tests {
         }
         assert_eq!(join(&mut roster, 1_000, ("one more", "null")), Err(Full));
         assert_eq!(join(&mut roster, 1_001, ("7", "null")), Ok(false));
-        assert_eq!(roster.len(), MAX_USERS);
+        assert_eq!((roster.len(), MAX_USERS), (100, 100));
     }
 }

@@ -229,6 +229,15 @@ mod tests {
     }
 
     #[test]
+    fn the_defaults_are_those_of_hosted_pusher() {
+        let settings = Settings::default();
+        let seconds = [settings.activity_timeout, settings.pong_timeout].map(|it| it.as_secs());
+        assert_eq!(seconds, [120, 30]);
+        let Settings { max_event_bytes, max_channel_name, max_batch_events, .. } = settings;
+        assert_eq!((max_event_bytes, max_channel_name, max_batch_events), (10_240, 164, 10));
+    }
+
+    #[test]
     fn a_prefix_is_taken_off_whole() {
         let mut settings = Settings::default();
         assert_eq!(settings.strip("/app/k"), "/app/k");

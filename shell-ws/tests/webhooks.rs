@@ -137,5 +137,11 @@ fn an_app_is_told_what_happens_signed_in_order_and_to_the_last() {
         assert_eq!(header(&head, "x-pusher-signature"), sign("app-secret", &body));
         assert!(serde_json::from_str::<Value>(&body).unwrap()["time_ms"].as_u64().unwrap() > 0);
     }
+    let time = |told: &Told| {
+        serde_json::from_str::<Value>(&told.body).unwrap()["time_ms"].as_u64().unwrap()
+    };
+    // It was tried again half a second later, or more.
+    let [first, again] = [0, 1].map(|index| time(&endpoint.told()[index]));
+    assert!(again.abs_diff(first) < 400, "of the time when it was made: {first} {again}");
     assert_eq!(silent.told().len(), 1, "who does not answer is asked one thing at a time");
 }

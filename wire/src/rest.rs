@@ -190,15 +190,45 @@ pub fn trigger_within(body: &[u8], bounds: Bounds) -> Result<Trigger, BadBody> {
     let fields: Fields<'_> = fields(body)?;
     let name = name(text(fields.name, "name")?)?;
     let channels = channels(&fields, bounds.channel)?;
-    let data = text(fields.data, "data")?.ok_or(BadBody::Missing("data"))?;
-    if data.len() > bounds.data {
-        return Err(BadBody::DataTooLong { len: data.len(), max: bounds.data });
-    }
-    let socket_id = text(fields.socket_id, "socket_id")?;
-    if socket_id.as_deref().is_some_and(|id| !check_socket_id(id)) {
-        return Err(BadBody::BadSocketId);
-    }
+    let data = data(text(fields.data, "data")?, bounds.data)?;
+    let socket_id = socket_id(text(fields.socket_id, "socket_id")?)?;
     Ok(Trigger { name, channels, data, socket_id, info: text(fields.info, "info")? })
+}
+
+/// Reads `POST /events` from its query: what a call without a body says. Several channels are
+/// `channels[]=a&channels[]=b`.
+///
+/// Cost: O(bytes of the query) for each of its fields, and 100 x 100 comparisons of names.
+pub fn trigger_of_query(query: &str, bounds: Bounds) -> Result<Trigger, BadBody> {
+    let name = name(parameter(query, "name"))?;
+    let items = || http::pairs(query).filter(|(key, _)| list_of(key).unwrap_or(key) == "channels");
+    let named = match (parameter(query, "channel"), items().count()) {
+        (None, 0) => return Err(BadBody::Missing("channels")),
+        (Some(channel), 0) => Vec::from([channel]),
+        (None, 1..=MAX_CHANNELS) => items().map(|(_, value)| value.into_owned()).collect(),
+        (None, count) => return Err(BadBody::TooManyChannels { count }),
+        (Some(_), _) => return Err(BadBody::BothChannels),
+    };
+    let channels = unique(named, bounds.channel)?;
+    let data = data(parameter(query, "data"), bounds.data)?;
+    let socket_id = socket_id(parameter(query, "socket_id"))?;
+    Ok(Trigger { name, channels, data, socket_id, info: parameter(query, "info") })
+}
+
+/// A parameter of a query; the items of a list, `name[]` or `name[0]`, joined by commas.
+pub fn parameter(query: &str, name: &str) -> Option<String> {
+    let plain = http::pairs(query).find(|(key, _)| key == name);
+    if let Some((_, value)) = plain {
+        return Some(value.into_owned());
+    }
+    let items = http::pairs(query).filter(|(key, _)| list_of(key) == Some(name));
+    let values: Vec<_> = items.map(|(_, value)| value).collect();
+    (!values.is_empty()).then(|| values.join(","))
+}
+
+/// The list that a parameter is an item of: `a` of `a[]` and of `a[0]`.
+fn list_of(name: &str) -> Option<&str> {
+    name.strip_suffix(']')?.rsplit_once('[').map(|(list, _)| list)
 }
 
 /// Why a batch is refused.
@@ -313,6 +343,21 @@ fn name(name: Option<String>) -> Result<String, BadBody> {
     Ok(name)
 }
 
+fn data(data: Option<String>, max: usize) -> Result<String, BadBody> {
+    let data = data.ok_or(BadBody::Missing("data"))?;
+    match data.len() {
+        len if len > max => Err(BadBody::DataTooLong { len, max }),
+        _ => Ok(data),
+    }
+}
+
+fn socket_id(id: Option<String>) -> Result<Option<String>, BadBody> {
+    match &id {
+        Some(id) if !check_socket_id(id) => Err(BadBody::BadSocketId),
+        _ => Ok(id),
+    }
+}
+
 /// The channels of either field, checked, each once.
 fn channels(fields: &Fields<'_>, max: usize) -> Result<Vec<String>, BadBody> {
     let named = match (text(fields.channel, "channel"), fields.channels) {
@@ -322,6 +367,10 @@ fn channels(fields: &Fields<'_>, max: usize) -> Result<Vec<String>, BadBody> {
         (Err(error), None) => return Err(error),
         (_, Some(_)) => return Err(BadBody::BothChannels),
     };
+    unique(named, max)
+}
+
+fn unique(named: Vec<String>, max: usize) -> Result<Vec<String>, BadBody> {
     let mut unique = Vec::with_capacity(named.len());
     for (index, channel) in named.into_iter().enumerate() {
         let user = channel.len() <= max && pusher::server_to_user(&channel).is_some();
@@ -393,12 +442,42 @@ pub fn check_socket_id(id: &str) -> bool {
 /// names in lower case, sorted by name (equal names stay in order), `name=value` joined by `&`.
 /// Cost: O(n log n) in the pairs, which the limit on heads bounds.
 pub fn string_to_sign(method: &str, path: &str, query: &str) -> String {
-    let mut pairs: Vec<_> = http::pairs(query)
-        .map(|(name, value)| (name.to_lowercase(), value))
-        .filter(|(name, _)| name != "auth_signature")
-        .collect();
+    let mut pairs = lowered(query);
     pairs.sort_by(|(left, _), (right, _)| left.cmp(right));
-    let mut out = String::with_capacity(method.len() + path.len() + query.len() + 2);
+    signed(method, path, &pairs)
+}
+
+/// The same as libraries sign it that join lists: `a[0]=x&a[1]=y` is `a=x,y`, in the order in which
+/// the items came. None when the query holds no list.
+pub fn string_to_sign_joined(method: &str, path: &str, query: &str) -> Option<String> {
+    let mut joined: Vec<(String, String)> = Vec::new();
+    let mut items: Vec<(String, String)> = Vec::new();
+    for (name, value) in lowered(query) {
+        match list_of(&name) {
+            Some(list) => items.push((list.into(), value)),
+            None => joined.push((name, value)),
+        }
+    }
+    items.sort_by(|(left, _), (right, _)| left.cmp(right));
+    for list in items.chunk_by(|(left, _), (right, _)| left == right) {
+        let values: Vec<&str> = list.iter().map(|(_, value)| &**value).collect();
+        joined.push((list[0].0.clone(), values.join(",")));
+    }
+    joined.sort_by(|(left, _), (right, _)| left.cmp(right));
+    (!items.is_empty()).then(|| signed(method, path, &joined))
+}
+
+/// What is signed of a query.
+fn lowered(query: &str) -> Vec<(String, String)> {
+    http::pairs(query)
+        .map(|(name, value)| (name.to_lowercase(), value.into_owned()))
+        .filter(|(name, _)| name != "auth_signature")
+        .collect()
+}
+
+fn signed(method: &str, path: &str, pairs: &[(String, String)]) -> String {
+    let length: usize = pairs.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
+    let mut out = String::with_capacity(method.len() + path.len() + length + 2);
     for part in [method, "\n", path, "\n"] {
         out.push_str(part);
     }

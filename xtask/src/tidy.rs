@@ -41,6 +41,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let files = workspace.files()?;
     let mut findings = crates::check(&crates::manifests(&workspace.members));
     let mut sources = Vec::new();
+    let mut foreign = Vec::new();
     for file in &files {
         let bytes = std::fs::read(workspace.root.join(file))
             .with_context(|| format!("cannot read {file}"))?;
@@ -49,6 +50,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         findings.extend(words::check(file, &text));
         findings.extend(shape::columns(file, &text));
         findings.extend(map::check(file, &text, &files));
+        foreign.extend(rules::foreign(file, &text));
         if file.ends_with(".rs") {
             match Source::parse(file, text) {
                 Ok(source) => sources.push(source),
@@ -60,9 +62,12 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         findings.extend(shape::check(source));
     }
     findings.extend(modules::check(&sources));
-    let proofs = labels::proofs(&sources, &files);
+    let mut proofs = labels::proofs(&sources, &files);
     findings.extend(labels::check(&sources, &proofs));
-    findings.extend(rules::check(workspace.read(rules::FILE).ok().as_deref(), &proofs));
+    proofs.extend(foreign);
+    for file in rules::FILES {
+        findings.extend(rules::check(file, workspace.read(file).ok().as_deref(), &proofs));
+    }
     findings.sort();
     findings.dedup();
     for finding in &findings {

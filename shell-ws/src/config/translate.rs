@@ -306,6 +306,7 @@ pub(super) fn print_app(app: &App, secret: &str) -> String {
     let is_open = secret.starts_with('"') && !secret.starts_with("\"\"");
     let App { id, key, name, webhooks, .. } = app;
     let (id, key, name) = (quoted(id), quoted(key), quoted(name));
+    let origins: Vec<_> = app.allowed_origins.iter().map(|origin| quoted(origin)).collect();
     let mut out = format!(
         "[[app]]\nid = {id}\nkey = {key}\nsecret = {secret}\nname = {name}\n\
          # whether it is served at all\nenabled = {}\n\
@@ -317,7 +318,9 @@ pub(super) fn print_app(app: &App, secret: &str) -> String {
          # events that cache channels keep for clients that ask for more than the last\n\
          rewind = {}\n\
          # connections that neither sign in nor join a private channel are closed\n\
-         authorized_only = {}\n",
+         authorized_only = {}\n\
+         # pages whose scripts may connect, such as https://example.org; none means all\n\
+         allowed_origins = [{}]\n",
         app.enabled,
         app.weight,
         app.max_connections,
@@ -325,6 +328,7 @@ pub(super) fn print_app(app: &App, secret: &str) -> String {
         app.subscription_counts,
         app.rewind,
         app.authorized_only,
+        origins.join(", "),
     );
     for Webhook { url, events, channel_prefix, batch } in webhooks {
         let kinds: Vec<_> = events.iter().map(|kind| quoted(kind.name())).collect();

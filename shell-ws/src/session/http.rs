@@ -404,6 +404,10 @@ fn admit(shard: &Shard, head: &Head<'_>) -> Result<Admitted, (u16, String)> {
     if !app.enabled {
         return Err((close::APP_DISABLED, "this app is switched off".to_owned()));
     }
+    if !app.allows(head.origin) {
+        let text = "this page may not connect: its origin is not among the app's";
+        return Err((close::UNAUTHORIZED, text.to_owned()));
+    }
     let Some((_, protocol)) = http::pairs(head.query).find(|(name, _)| name == "protocol") else {
         let text = "no protocol version: add ?protocol=7 to the address";
         return Err((close::NO_PROTOCOL, text.to_owned()));

@@ -14,6 +14,7 @@ use sluicegate_core::TenantId;
 use sluicegate_host::metrics::{self, Numbers};
 use sluicegate_wire::http::{self, PLAIN};
 use sluicegate_wire::pusher::{self, Kind};
+use sluicegate_wire::rest::parameter;
 use std::sync::Arc;
 
 /// What a request gathers. Bounded by what it names; a list of channels by those that are occupied.
@@ -139,6 +140,7 @@ pub(super) fn ask(
                             presence-";
                 return Err(Reply::new(400, text));
             }
+            no_more(request.query)?;
             What::Users(Name { tenant, text: (**channel).into() }, Vec::new())
         }
         Api::Terminate(user) => {
@@ -158,8 +160,21 @@ fn check_name(shard: &Shard, channel: &str) -> Result<(), Reply> {
         .map_err(|why| Reply::new(400, why.to_string()))
 }
 
-fn parameter(query: &str, name: &str) -> Option<String> {
-    http::pairs(query).find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
+/// A question without parameters has none but those of its signature.
+fn no_more(query: &str) -> Result<(), Reply> {
+    const SIGNED: [&str; 5] =
+        ["auth_key", "auth_signature", "auth_timestamp", "auth_version", "body_md5"];
+    let more = http::pairs(query).find(|(name, _)| {
+        let is_known = |known: &&str| name.eq_ignore_ascii_case(known);
+        !name.is_empty() && !SIGNED.iter().any(is_known)
+    });
+    match more {
+        Some((name, _)) => {
+            let text = format!("{name:?}: no parameter is known here: leave it out");
+            Err(Reply::new(400, text))
+        }
+        None => Ok(()),
+    }
 }
 
 fn channels(tenant: TenantId, query: &str) -> Result<What, Reply> {

@@ -97,7 +97,11 @@ fn prepare(
         rest::batch_within(request.body, bounds)
             .map_err(|fault| Reply::new(fault.status(), fault.to_string()))?
     } else {
-        let read = rest::trigger_within(request.body, bounds);
+        // What has no body says it in its query.
+        let read = match request.body.is_empty() {
+            true => rest::trigger_of_query(request.query, bounds),
+            false => rest::trigger_within(request.body, bounds),
+        };
         vec![read.map_err(|fault| Reply::new(fault.status(), fault.to_string()))?]
     };
     let mut publishes = Vec::new();

@@ -268,6 +268,7 @@ fn frames(mut bytes: &[u8]) -> Vec<String> {
 mod apps;
 mod cache;
 mod extras;
+mod handshake;
 mod ledger;
 mod presence;
 mod private;
@@ -412,6 +413,7 @@ fn the_first_frame_is_connection_established() {
         assert!(sluicegate_wire::rest::check_socket_id(data["socket_id"].as_str().unwrap()));
         assert_eq!(data["activity_timeout"], 120);
         assert_eq!(world.wait(peer), Wait::Activity);
+        assert!(world.subscribe(peer, "news")[0].contains("subscription_succeeded"), "{version}");
     }
 }
 
@@ -956,6 +958,15 @@ fn a_client_that_reads_no_answers_is_paused_and_then_given_up() {
     };
     assert_eq!(session.notice(&mut shard, notice), Action::None);
     assert_eq!(session.wait().0, Wait::Flush);
+    shard.broker.writable(session.outlet());
+    let mut out = Vec::new();
+    while let Some(effect) = shard.broker.poll() {
+        if let Effect::Write(offer) = effect {
+            shard.broker.frames(offer).for_each(|frame| out.extend(frame));
+            shard.broker.sent(offer, offer.bytes);
+        }
+    }
+    assert!(out.ends_with(&ws::close_frame(4100, "replies were not read")), "{out:?}");
     assert_eq!(session.timeout(&mut shard), Action::Drop);
     session.end(&mut shard);
     assert_eq!(shard.broker.counts(), (0, 0));

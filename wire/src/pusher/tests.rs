@@ -154,6 +154,21 @@ fn other_events_are_told_apart() {
 }
 
 #[test]
+fn every_command_with_fields_may_be_encoded_twice() {
+    for (event, data) in [
+        ("subscribe", json!({ "channel": "c", "auth": "k:s", "channel_data": "{\"user_id\":1}" })),
+        ("unsubscribe", json!({ "channel": "c" })),
+        ("signin", json!({ "auth": "k:s", "user_data": "{\"id\":\"u\"}" })),
+    ] {
+        let text = |data: Value| json!({ "event": format!("pusher:{event}"), "data": data });
+        let [once, twice] = [text(data.clone()), text(data.to_string().into())];
+        let [once, twice] = [once.to_string(), twice.to_string()];
+        assert!(command(&once).is_ok(), "{once}");
+        assert_eq!(command(&once), command(&twice));
+    }
+}
+
+#[test]
 fn data_of_client_events_is_kept_byte_for_byte() {
     for data in [r#"{ "a" : 1.0 }"#, r#""te\u0078t""#, "null", "[1,\t2]", "1e400"] {
         let text = format!(

@@ -119,6 +119,14 @@ fn what_just_fits_each_limit_and_what_just_does_not() {
 }
 
 #[test]
+fn the_limits_are_those_of_hosted_pusher() {
+    use crate::pusher::{MAX_USER_ID, MAX_USER_INFO, MAX_WATCHLIST};
+    assert_eq!((MAX_DATA, MAX_CHANNELS, MAX_BATCH), (10_240, 100, 10));
+    assert_eq!((MAX_CHANNEL, MAX_EVENT_NAME), (164, 200));
+    assert_eq!((MAX_USER_ID, MAX_USER_INFO, MAX_WATCHLIST), (128, 1_024, 100));
+}
+
+#[test]
 fn channels_beyond_the_limit_are_counted_and_not_kept() {
     let body = format!("{{\"name\":\"e\",\"channels\":[{}1]}}", "1,".repeat(99_999));
     let info = allocation_counter::measure(|| {
@@ -176,6 +184,73 @@ fn signed_pairs_are_decoded_lowered_and_sorted() {
     assert_eq!(string_to_sign("GET", "/", ""), "GET\n/\n");
 }
 
+#[test]
+fn lists_are_joined_where_a_library_signs_them_so() {
+    let joined = |query| string_to_sign_joined("GET", "/x", query);
+    let query = "info%5B0%5D=a&b=1&INFO[1]=b&auth_signature=z&c[]=%2C&c[]=";
+    assert_eq!(joined(query).as_deref(), Some("GET\n/x\nb=1&c=,,&info=a,b"));
+    let many = (0..12).map(|n| format!("a[{n}]={n}")).collect::<Vec<_>>().join("&");
+    assert_eq!(
+        joined(&many).as_deref(),
+        Some("GET\n/x\na=0,1,2,3,4,5,6,7,8,9,10,11"),
+        "as they came"
+    );
+    for plain in ["", "a=b", "a]=b", "a=[]"] {
+        assert_eq!(joined(plain), None, "{plain}");
+    }
+    let apart = string_to_sign("GET", "/x", "c[]=2&b=1&c[]=1");
+    assert_eq!(apart, "GET\n/x\nb=1&c[]=2&c[]=1", "others sign each item");
+}
+
+#[test]
+fn a_parameter_may_be_a_list() {
+    for (query, expected) in [
+        ("a=1", Some("1")),
+        ("a=1&a=2", Some("1")),
+        ("a[]=x%20y&b=1&a[]=2", Some("x y,2")),
+        ("a[0]=1&a[7]=2", Some("1,2")),
+        ("b[]=1&A=2", None),
+        ("", None),
+    ] {
+        assert_eq!(parameter(query, "a").as_deref(), expected, "{query}");
+    }
+}
+
+#[test]
+fn a_call_without_a_body_says_it_in_its_query() {
+    let read = |query: &str| trigger_of_query(query, Bounds { data: 3, ..Bounds::default() });
+    let both = "name=e+f&data=%7B%7D&channels[]=a&channels[]=b&channels[]=a&socket_id=1.2";
+    let expected = Trigger {
+        name: "e f".into(),
+        channels: vec!["a".into(), "b".into()],
+        data: "{}".into(),
+        socket_id: Some("1.2".into()),
+        info: None,
+    };
+    assert_eq!(read(both), Ok(expected));
+    let one = read("name=e&channel=a&data=&info=user_count&auth_key=k").unwrap();
+    assert_eq!((&*one.channels[0], &*one.data), ("a", ""));
+    assert_eq!(one.info.as_deref(), Some("user_count"));
+    assert_eq!(read("name=e&channels=a&data=").unwrap().channels, ["a"]);
+    let many = "&channels[]=a".repeat(MAX_CHANNELS + 1);
+    for (query, expected) in [
+        ("", BadBody::Missing("name")),
+        ("name=e&data=", BadBody::Missing("channels")),
+        ("name=e&channel=a", BadBody::Missing("data")),
+        ("name=pusher:e&channel=a&data=", BadBody::ReservedName),
+        ("name=e&channel=a&channels[]=b&data=", BadBody::BothChannels),
+        ("name=e&channel=a&data=1&socket_id=1", BadBody::BadSocketId),
+        ("name=e&channel=a&data=1234", BadBody::DataTooLong { len: 4, max: 3 }),
+        (
+            "name=e&channels[]=a&channels[]=&data=",
+            BadBody::BadChannel { index: 1, why: BadName::Empty },
+        ),
+        (&format!("name=e&data={many}"), BadBody::TooManyChannels { count: MAX_CHANNELS + 1 }),
+    ] {
+        assert_eq!(read(query), Err(expected), "{query}");
+    }
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_a_trigger_or_a_bad_body(body in prop::collection::vec(any::<u8>(), 0..200)) {
@@ -203,6 +278,9 @@ proptest! {
     #[test]
     fn any_query_can_be_signed(query in any::<String>()) {
         prop_assert!(string_to_sign("GET", "/", &query).starts_with("GET\n/\n"));
+        let joined = string_to_sign_joined("GET", "/", &query);
+        prop_assert!(joined.is_none_or(|text| text.starts_with("GET\n/\n")));
+        let _ = trigger_of_query(&query, Bounds::default());
     }
 
     #[test]

@@ -108,6 +108,21 @@ fn what_subscribers_say_is_not_kept() {
     assert_eq!(join(&mut world, "private-cache-a").1, ["subscription_succeeded", "e one"]);
 }
 
+#[test]
+fn what_the_server_says_is_not_kept() {
+    let app = App { subscription_counts: true, ..App::development() };
+    let mut world = World::with(Shard::new(Limits::default(), vec![app], || 7).unwrap());
+    world.shard.is_ready = true;
+    let (_, frames) = join(&mut world, "cache-a");
+    assert_eq!(frames, ["subscription_succeeded", "cache_miss", "subscription_count"]);
+    let (_, frames) = join(&mut world, "cache-a");
+    assert_eq!(frames[..2], ["subscription_succeeded", "cache_miss"], "the count is not kept");
+    world.publish(&event(&["cache-a"], "one"));
+    join(&mut world, "cache-a");
+    let (_, frames) = join(&mut world, "cache-a");
+    assert_eq!(frames[..2], ["subscription_succeeded", "e one"], "nor is it kept in its place");
+}
+
 /// What is published in the same turn, before the subscription is asked for or after it, comes
 /// once and in order.
 #[test]

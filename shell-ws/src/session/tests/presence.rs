@@ -133,3 +133,68 @@ fn a_large_roster_behind_other_answers_closes_nothing() {
     assert_eq!(frames.len(), 2, "the pong, and the roster");
     assert_eq!(data(&frames[1]).1["presence"]["count"], 61);
 }
+
+#[test]
+fn a_signature_covers_the_text_as_it_was_sent_and_all_of_it() {
+    let mut world = World::new();
+    let (peer, id) = world.client();
+    let data = "{ \"user_id\" :\t\"\\u0031\",\n \"user_info\":{\"n\":1.0} }";
+    let auth = |text: &str| token(&App::development(), text);
+    let mut wish = json!({ "channel": CHANNEL, "channel_data": data });
+    for text in [
+        format!("{id}:{CHANNEL}"),
+        format!("{id}:{CHANNEL}:{}", r#"{"user_id":"1","user_info":{"n":1.0}}"#),
+        format!("{id}:{CHANNEL}:{data} "),
+        format!("1.1:{CHANNEL}:{data}"),
+        format!("{id}:presence-b:{data}"),
+    ] {
+        wish["auth"] = auth(&text).into();
+        assert_eq!(ask(&mut world, peer, &wish)["data"]["type"], "AuthError", "{text}");
+    }
+    wish["auth"] = auth(&format!("{id}:{CHANNEL}:{data}")).into();
+    let answer = ask(&mut world, peer, &wish);
+    let members = data_of(&answer);
+    assert_eq!(members["presence"]["ids"], json!(["1"]), "{answer}");
+}
+
+fn data_of(answer: &Value) -> Value {
+    data(&answer.to_string()).1
+}
+
+#[test]
+fn a_member_whose_connection_is_lost_goes_like_one_that_leaves() {
+    type Way = fn(&mut World, usize);
+    let ways: [Way; 4] = [
+        |world, peer| {
+            world.timeout(peer);
+            world.timeout(peer);
+        },
+        |world, peer| world.end_of_input(peer),
+        |world, peer| {
+            world.act(peer, Action::Drop);
+            while world.run() {}
+        },
+        |world, peer| world.feed(peer, &masked(0x81, b"\xff")),
+    ];
+    for (n, way) in ways.into_iter().enumerate() {
+        let mut world = World::new();
+        let (stays, _) = join(&mut world, &user("1"));
+        let (goes, _) = join(&mut world, &user("2"));
+        world.frames(stays);
+        way(&mut world, goes);
+        let told = world.frames(stays);
+        assert_eq!(told.len(), 1, "way {n}");
+        let removed = "pusher_internal:member_removed".to_owned();
+        assert_eq!(data(&told[0]), (removed, json!({ "user_id": "2" })), "way {n}");
+    }
+}
+
+#[test]
+fn who_comes_later_sees_what_a_user_said_of_itself_first() {
+    let mut world = World::new();
+    join(&mut world, &json!({ "user_id": "1", "user_info": "first" }));
+    let (_, answer) = join(&mut world, &json!({ "user_id": "1", "user_info": "second" }));
+    assert_eq!(data_of(&answer)["presence"]["hash"], json!({ "1": "first" }));
+    let (_, answer) = join(&mut world, &user("2"));
+    assert_eq!(data_of(&answer)["presence"]["hash"]["1"], "first");
+}

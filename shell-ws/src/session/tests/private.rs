@@ -137,3 +137,47 @@ fn a_client_learns_how_many_of_its_events_were_discarded() {
     assert!(text.contains("2 of your client events were discarded"), "{text}");
     assert_eq!(world.frames(second).len(), 1);
 }
+
+#[test]
+fn what_is_no_client_event_is_relayed_to_nobody() {
+    let mut world = World::new();
+    let [first, second] = pair(&mut world);
+    for name in [
+        "",
+        "e",
+        "client",
+        "clientx-e",
+        "Client-e",
+        "pusher:e",
+        "pusher:error",
+        "pusher_internal:member_added",
+        "pusher_internal:subscription_succeeded",
+    ] {
+        let (code, text) = fault(&world.say(first, &send(name, "private-a", &json!({}))));
+        assert!(code.is_null() && text.starts_with("unknown event"), "{name}: {code} {text}");
+    }
+    assert_eq!(world.frames(second), [""; 0]);
+    assert_eq!(world.shard.broker.ledger().offered.records, 0);
+}
+
+#[test]
+fn a_client_event_carries_what_the_protocol_names_and_nothing_else() {
+    let mut world = World::new();
+    let [first, second] = pair(&mut world);
+    let text = r#"{"user_id":"forged","event":"client-e","socket_id":"1.1","more":{"x":1},
+        "channel":"private-a","data":{"a":1}}"#;
+    assert!(world.say(first, text).is_empty());
+    let expected = r#"{"event":"client-e","channel":"private-a","data":{"a":1}}"#;
+    assert_eq!(world.frames(second), [expected], "nobody is anybody on a private channel");
+}
+
+#[test]
+fn who_has_left_a_channel_sends_nothing_to_it() {
+    let mut world = World::new();
+    let [first, second] = pair(&mut world);
+    let leave = r#"{"event":"pusher:unsubscribe","data":{"channel":"private-a"}}"#;
+    assert!(world.say(first, leave).is_empty());
+    let (code, text) = fault(&world.say(first, &send("client-e", "private-a", &json!({}))));
+    assert!(code == 4301 && text.contains("subscribe"), "{code} {text}");
+    assert_eq!(world.frames(second), [""; 0]);
+}

@@ -2,6 +2,7 @@
 
 use super::private::ask;
 use super::*;
+use crate::hooks::{Webhook, What};
 use crate::session::auth::tests::token;
 use serde_json::{Value, json};
 
@@ -75,6 +76,8 @@ fn each_bad_question_is_refused() {
         ("/channels/a%20b", ""),
         ("/channels/a/users", ""),
         ("/channels/private-a/users", ""),
+        ("/channels/presence-a/users", "info=user_count"),
+        ("/channels/presence-a/users", "filter_by_prefix="),
     ] {
         let (status, text) = get(&mut world, path, query);
         assert_eq!(status, 400, "{path}?{query}: {text}");
@@ -116,6 +119,68 @@ fn a_batch_is_published_in_order_and_answered_in_order() {
     assert_eq!(world.frames(peer).len(), 1, "a refused batch publishes nothing");
 }
 
+/// Calls with a query that is sent as one text and signed as another.
+fn call_signed_as(world: &mut World, method: &str, path: &str, texts: [&str; 2]) -> (u16, Value) {
+    let [sent, signed] = texts;
+    let query = |query: &str| {
+        let body = b"".as_slice();
+        sign(&App::development(), Signed { method, path, stripped: path, query, body }, NOW)
+    };
+    let signature = query(signed).rsplit_once("&auth_signature=").unwrap().1.to_owned();
+    let unsigned = query(sent).rsplit_once("&auth_signature=").unwrap().0.to_owned();
+    let peer = world.connect();
+    let request = format!(
+        "{method} {path}?{unsigned}&auth_signature={signature} HTTP/1.1\r\nHost: h\r\n\
+         Content-Length: 0\r\n\r\n"
+    );
+    world.feed(peer, request.as_bytes());
+    let answer = world.http(peer);
+    let (_, text) = answer.split_once("\r\n\r\n").unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, serde_json::from_str(text).unwrap_or_else(|_| json!(text)))
+}
+
+#[test]
+fn lists_in_a_query_are_read_and_may_be_signed_apart_or_joined() {
+    let mut world = World::new();
+    member(&mut world, "1");
+    let path = "/apps/1001/channels/presence-a";
+    let sent = "info%5B0%5D=user_count&info%5B1%5D=subscription_count";
+    let told = json!({ "occupied": true, "user_count": 1, "subscription_count": 1 });
+    for signed in [sent, "info=user_count,subscription_count"] {
+        let answer = call_signed_as(&mut world, "GET", path, [sent, signed]);
+        assert_eq!(answer, (200, told.clone()), "{signed}");
+    }
+    for signed in ["info=subscription_count,user_count", "info=user_count", ""] {
+        assert_eq!(call_signed_as(&mut world, "GET", path, [sent, signed]).0, 401, "{signed}");
+    }
+}
+
+#[test]
+fn a_call_without_a_body_says_in_its_query_what_it_publishes() {
+    let mut world = World::new();
+    let (peer, _) = world.client();
+    for channel in ["a", "b"] {
+        world.subscribe(peer, channel);
+    }
+    let path = "/apps/1001/events";
+    let query = "name=e&data=%7B%22x%22%3A1%7D&channels%5B%5D=a&channels%5B%5D=b";
+    assert_eq!(call(&mut world, "POST", path, query, ""), (200, json!({})));
+    let frame =
+        |channel: &str| format!(r#"{{"event":"e","channel":"{channel}","data":"{{\"x\":1}}"}}"#);
+    assert_eq!(world.frames(peer), [frame("a"), frame("b")]);
+    let asked =
+        call(&mut world, "POST", path, "name=e&data=&channel=a&info=subscription_count", "");
+    assert_eq!(asked, (200, json!({ "channels": { "a": { "subscription_count": 1 } } })));
+    assert_eq!(world.frames(peer).len(), 1);
+    for query in ["", "name=e&channel=a", "name=e&data=1", "name=pusher:e&data=&channel=a"] {
+        assert_eq!(call(&mut world, "POST", path, query, "").0, 400, "{query}");
+    }
+    let body = r#"{"name":"e","channel":"b","data":"body"}"#;
+    assert_eq!(call(&mut world, "POST", path, "name=q&data=q&channel=a", body).0, 200);
+    assert_eq!(world.frames(peer), [r#"{"event":"e","channel":"b","data":"body"}"#]);
+}
+
 #[test]
 fn a_publish_is_told_about_its_channels() {
     let mut world = World::new();
@@ -130,6 +195,9 @@ fn a_publish_is_told_about_its_channels() {
     }});
     let answer = call(&mut world, "POST", "/apps/1001/events", "", &body.to_string());
     assert_eq!(answer, (200, told));
+    let users = body.to_string().replace(",subscription_count", "");
+    let told = json!({ "channels": { "presence-a": { "user_count": 1 }, "b": {} } });
+    assert_eq!(call(&mut world, "POST", "/apps/1001/events", "", &users), (200, told));
 }
 
 #[test]
@@ -152,8 +220,33 @@ fn subscribers_are_told_how_many_they_are_where_the_app_wants_it() {
         }
         world.end_of_input(second);
         assert_eq!(world.frames(first).len(), expected);
-        member(&mut world, "1");
-        let quiet = member(&mut world, "2");
-        assert!(world.frames(quiet).is_empty(), "members are told of users instead");
+        let quiet = member(&mut world, "1");
+        let other = member(&mut world, "2");
+        world.end_of_input(other);
+        let told = world.frames(quiet);
+        assert_eq!(told.len(), 2, "members are told of users instead: {told:?}");
+        assert!(told[0].contains("member_added") && told[1].contains("member_removed"));
+    }
+}
+
+#[test]
+fn the_apps_server_is_told_of_each_count_where_the_app_wants_it() {
+    for (subscription_counts, expected) in [(true, vec![1, 2, 1]), (false, vec![])] {
+        let (url, events, channel_prefix) = ("http://h/".to_owned(), Vec::new(), String::new());
+        let webhooks = vec![Webhook { url, events, channel_prefix, batch: 1 }];
+        let app = App { webhooks, subscription_counts, ..App::development() };
+        let mut world = World::with(Shard::new(Limits::default(), vec![app], || 5).unwrap());
+        let [first, second] = [(); 2].map(|()| world.client().0);
+        world.subscribe(first, "a");
+        world.subscribe(second, "a");
+        world.end_of_input(second);
+        world.end_of_input(first);
+        let mut told = Vec::new();
+        while let Some(event) = world.shard.poll_hook() {
+            if let What::SubscriptionCount(count) = event.what {
+                told.push(count);
+            }
+        }
+        assert_eq!(told, expected);
     }
 }
