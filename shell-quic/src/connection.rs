@@ -333,6 +333,13 @@ impl Fault {
     }
 }
 
+/// Waits until the peer gives a stream up; for ever, when it cannot any more.
+async fn until_reset(stream: &mut RecvStream) {
+    if !matches!(stream.received_reset().await, Ok(Some(_))) {
+        pending().await
+    }
+}
+
 /// A stream on which a peer publishes. It waits for itself alone.
 struct Source {
     shard: Arc<Shard>,
@@ -371,7 +378,13 @@ impl Source {
                 // A stream that is reset has lost what was not whole; nothing of that was taken.
                 Err(_) => break Ok(()),
             };
-            if let Err(wrong) = self.take(&mut assembler, &chunk.bytes).await {
+            let taken = tokio::select! {
+                biased;
+                taken = self.take(&mut assembler, &chunk.bytes) => taken,
+                // Also while nothing is read, because a publish waits.
+                () = until_reset(&mut stream) => break Ok(()),
+            };
+            if let Err(wrong) = taken {
                 break Err(wrong);
             }
             let now = assembler.held();

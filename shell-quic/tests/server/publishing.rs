@@ -231,3 +231,38 @@ async fn what_merely_came_at_once_is_not_shed() {
     assert!(stage.books().shed.total().is_zero());
     stage.settle().await;
 }
+
+/// One stream of a connection waits for a topic that is held; the others go on.
+#[tokio::test]
+async fn a_stream_that_waits_stops_no_other_stream_of_its_connection() {
+    let limits =
+        [("pub_queue_total", 4), ("pub_queue_depth", 4), ("publish_queue_wait_ms", 60_000)];
+    let held = Held::new(&limits).await;
+    let mut writer = held.stage.join().await;
+    let (stuck, free) = (writer.bind("held").await, writer.bind("free").await);
+    let [mut one, mut two, mut ended] =
+        [writer.publisher().await, writer.publisher().await, writer.publisher().await];
+    for request in 0..8 {
+        send(&mut one, &publish(stuck, Mode::Waiting { request }, &["x"])).await;
+    }
+    held.stage.until("one to wait", |broker| broker.jobs().1 > 0).await;
+    for request in 100..120 {
+        send(&mut two, &publish(free, Mode::Waiting { request }, &["y"])).await;
+        assert_eq!(writer.acked(request).await, request - 99);
+    }
+    let waiting = held.stage.shard.look(|broker| broker.jobs().1);
+    send(&mut ended, &publish(stuck, Mode::Waiting { request: 200 }, &["z"])).await;
+    let more = |broker: &sluicegate_core::Broker| broker.jobs().1 > waiting;
+    held.stage.until("another one to wait", more).await;
+    // A stream that was finished is whole: what it brought waits on.
+    ended.finish().unwrap();
+    send(&mut two, &publish(free, Mode::Waiting { request: 120 }, &["y"])).await;
+    assert_eq!(writer.acked(120).await, 21);
+    assert!(held.stage.shard.look(more), "a publish of a finished stream waits on");
+    // One that is reset has given up.
+    one.reset(quinn::VarInt::from_u32(0)).unwrap();
+    let frame = writer.control.next().await.unwrap();
+    let Ok(Some(Frame::Refused { request, why })) = decode(&frame) else { panic!("{frame:x?}") };
+    assert!(request < 8 && is(why, Place::Schedule, Reason::Closed), "{request} {why:?}");
+    held.stage.settle().await;
+}
