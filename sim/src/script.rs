@@ -66,9 +66,13 @@ pub struct Played {
 fn ids(input: &Input) -> &'static [(u8, Kind)] {
     match input.kind() {
         Kind::Forget | Kind::Open | Kind::Reweigh | Kind::Topic => &[(0, Kind::Tenant)],
-        Kind::Close | Kind::Gone | Kind::Outlet | Kind::Reassembly | Kind::Refuse | Kind::Shed => {
-            &[(0, Kind::Open)]
-        }
+        Kind::Close
+        | Kind::Gone
+        | Kind::Outlet
+        | Kind::Reassembly
+        | Kind::Refuse
+        | Kind::Shed
+        | Kind::Source => &[(0, Kind::Open)],
         Kind::Publish if input.numbers()[5] == 1 => {
             &[(0, Kind::Open), (1, Kind::Topic), (6, Kind::Outlet)]
         }
@@ -116,7 +120,10 @@ impl Writer {
         let op = Op { shard, input: Input::with(input.kind(), &numbers), refs };
         let by = u32::try_from(self.script.ops.len()).expect("a script is bounded");
         if let Some(Outcome::Id(bits)) = outcome {
-            self.given.entry((shard, input.kind(), *bits)).or_insert(by);
+            // A source is used where a connection is.
+            let is_source = input.kind() == Kind::Source;
+            let kind = if is_source { Kind::Open } else { input.kind() };
+            self.given.entry((shard, kind, *bits)).or_insert(by);
         }
         self.script.ops.push(op);
     }
@@ -247,6 +254,7 @@ impl Script {
             let word = match op.input.kind() {
                 Kind::Tenant => "tenant",
                 Kind::Open => "conn",
+                Kind::Source => "source",
                 Kind::Outlet => "outlet",
                 Kind::Topic => "topic",
                 Kind::Subscribe => "sub",
@@ -347,6 +355,7 @@ impl Op {
             Kind::Shed => format!("shed({}, {} records, {} B)", name(0), n[1], n[2]),
             Kind::Shut => format!("shut({})", name(0)),
             Kind::Shutdown => "shutdown()".to_owned(),
+            Kind::Source => format!("source({})", name(0)),
             Kind::Step => format!("step({})", n[0]),
             Kind::Subscribe => {
                 let policy = pick(&["block", "drop_new", "drop_old", "latest"], 2);

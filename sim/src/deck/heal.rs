@@ -54,7 +54,8 @@ impl Deck {
     /// Memory is there, and every transport takes bytes.
     fn relieve(&mut self, shard: u32) -> Found {
         let at = self.place(shard);
-        let conns: Vec<_> = self.shards[at].conns.keys().copied().collect();
+        let conns = self.shards[at].conns.iter().filter(|(id, own)| **id == own.conn);
+        let conns: Vec<_> = conns.map(|(id, _)| *id).collect();
         for conn in conns {
             self.input(shard, Kind::Reassembly, &[conn.to_bits(), 0])?;
         }

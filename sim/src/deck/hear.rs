@@ -75,8 +75,22 @@ impl Deck {
                 shard.numbers += 1;
                 let tenant = place(TenantId::from_bits(n[0]).index());
                 let (made, paused, ending, parked) = (0, false, false, false);
-                let conn = Conn { number, tenant, made, paused, ending, parked };
-                shard.conns.insert(ConnId::from_bits(bits), conn);
+                let conn = ConnId::from_bits(bits);
+                let own = Conn { number, conn, tenant, made, paused, ending, parked };
+                shard.conns.insert(conn, own);
+            }
+            Kind::Source => {
+                shard.contract.gave(Thing::Conn, bits)?;
+                let number = shard.numbers;
+                shard.numbers += 1;
+                let conn = ConnId::from_bits(n[0]);
+                let Some(tenant) = shard.conns.get(&conn).map(|own| own.tenant) else {
+                    return framing(format!("{conn:?} got a source and is not there"));
+                };
+                let (made, paused, ending, parked) = (0, false, false, false);
+                let own = Conn { number, conn, tenant, made, paused, ending, parked };
+                shard.conns.insert(ConnId::from_bits(bits), own);
+                self.reached.add("a source");
             }
             Kind::Outlet => {
                 shard.contract.gave(Thing::Outlet, bits)?;
@@ -156,23 +170,7 @@ impl Deck {
         match input.kind() {
             Kind::Unsubscribe => shard.end_sub(SubId::from_bits(bits)),
             Kind::Shut => shard.end_outlet(OutletId::from_bits(bits)),
-            kind => {
-                let outlets = shard.outlets_of(conn);
-                let Some(own) = shard.conns.get_mut(&conn) else { return };
-                own.ending = true;
-                own.paused = false;
-                let open = shard.asked.values().any(|asked| asked.conn == conn);
-                shard.is_blurred |= open || own.parked;
-                shard.asked.retain(|_, asked| asked.conn != conn);
-                if kind == Kind::Close {
-                    outlets.into_iter().for_each(|outlet| shard.end_subs(outlet));
-                    return;
-                }
-                outlets.into_iter().for_each(|outlet| shard.end_outlet(outlet));
-                shard.conns.remove(&conn);
-                shard.contract.ended(Thing::Conn, bits);
-                shard.has_left = true;
-            }
+            kind => shard.end_conn(conn, kind == Kind::Close),
         }
     }
 
@@ -187,6 +185,8 @@ impl Deck {
             shard.is_odd = true;
             return;
         };
+        let conn = conn.conn;
+        let Some(conn) = shard.conns.get_mut(&conn) else { return };
         let publisher = conn.number;
         let publish = Publish { publisher, topic: 0, number: conn.made, records, bytes };
         conn.made += 1;
@@ -214,6 +214,8 @@ impl Deck {
         if let Some(outlet) = except {
             self.sequence.leaves_out(outlet);
         }
+        let conn = own.conn;
+        let Some(own) = shard.conns.get_mut(&conn) else { return Ok(()) };
         let publish = Publish { publisher: own.number, topic: 0, number: own.made, records, bytes };
         own.made += 1;
         own.parked |= matches!(verdict, Verdict::Parked(_));

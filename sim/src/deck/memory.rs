@@ -18,13 +18,15 @@ const ALWAYS: u64 = 50_000;
 /// With more outlets than this they are not looked at one by one after each input.
 const MANY: u64 = 1_000;
 
-/// What is known of a connection.
+/// What is known of a connection, or of a source of one.
 #[derive(Debug)]
 pub(super) struct Conn {
-    /// Its number among all of its shard: as a publisher.
+    /// Its number among all of its shard: whose publishes come in order.
     pub(super) number: u32,
+    /// The connection of a source, which is answered; of a connection itself.
+    pub(super) conn: ConnId,
     pub(super) tenant: usize,
-    /// Publishes it made.
+    /// Publishes that it or its sources made.
     pub(super) made: u64,
     pub(super) paused: bool,
     /// We end it: its commands get no answers any more.
@@ -162,7 +164,8 @@ impl Shard {
             | Kind::Publish
             | Kind::Reassembly
             | Kind::Refuse
-            | Kind::Shed => stale(Thing::Conn, 0),
+            | Kind::Shed
+            | Kind::Source => stale(Thing::Conn, 0),
             Kind::Refused
             | Kind::Send
             | Kind::Sent
@@ -302,7 +305,36 @@ impl Shard {
         self.outlets.remove(&outlet);
     }
 
-    pub(super) fn outlets_of(&self, conn: ConnId) -> Vec<OutletId> {
+    /// A connection ends, or, unless it merely `closes`, is gone; or a source is.
+    pub(super) fn end_conn(&mut self, conn: ConnId, closes: bool) {
+        let Some(own) = self.conns.get(&conn) else { return };
+        let (is_source, parked) = (own.conn != conn, own.parked);
+        for (_, own) in self.conns.iter_mut().filter(|(id, own)| own.conn == conn || **id == conn) {
+            own.ending = true;
+            own.paused = false;
+        }
+        if is_source {
+            // Its connection is told what becomes of what it brought.
+            self.conns.remove(&conn);
+            return self.contract.ended(Thing::Conn, conn.to_bits());
+        }
+        let outlets = self.outlets_of(conn);
+        let open = self.asked.values().any(|asked| asked.conn == conn);
+        self.is_blurred |= open || parked;
+        self.asked.retain(|_, asked| asked.conn != conn);
+        if closes {
+            return outlets.into_iter().for_each(|outlet| self.end_subs(outlet));
+        }
+        outlets.into_iter().for_each(|outlet| self.end_outlet(outlet));
+        let gone = self.conns.iter().filter(|(_, own)| own.conn == conn).map(|(id, _)| *id);
+        for id in gone.collect::<Vec<_>>() {
+            self.conns.remove(&id);
+            self.contract.ended(Thing::Conn, id.to_bits());
+        }
+        self.has_left = true;
+    }
+
+    fn outlets_of(&self, conn: ConnId) -> Vec<OutletId> {
         let own = self.outlets.iter().filter(|(_, outlet)| outlet.conn == conn);
         own.map(|(id, _)| *id).collect()
     }

@@ -38,7 +38,10 @@ struct Pipe {
 struct Side {
     tenants: Vec<u64>,
     topics: Vec<Vec<u64>>,
+    /// Connections and their sources.
     conns: Vec<(u64, usize)>,
+    /// Sources, and their connections.
+    sources: Vec<(u64, u64)>,
     pipes: BTreeMap<u64, Pipe>,
     subs: Vec<u64>,
     /// Ids that are stale.
@@ -168,6 +171,16 @@ impl Dealer<'_> {
         Ok(conn)
     }
 
+    /// A connection gets a source besides itself.
+    fn source(&mut self, shard: u32, conn: u64, tenant: usize) -> Found {
+        if let Some(source) = self.id(shard, Kind::Source, &[conn])? {
+            let side = self.side(shard);
+            side.conns.push((source, tenant));
+            side.sources.push((source, conn));
+        }
+        Ok(())
+    }
+
     fn pipe(
         &mut self,
         shard: u32,
@@ -272,6 +285,13 @@ impl Dealer<'_> {
 
     fn gone(&mut self, shard: u32, conn: u64) -> Found {
         let side = self.side(shard);
+        let ends = |(source, of): &(u64, u64)| *source == conn || *of == conn;
+        let (ended, kept): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut side.sources).into_iter().partition(ends);
+        side.sources = kept;
+        side.conns.retain(|(own, _)| ended.iter().all(|(source, _)| source != own));
+        let sources = ended.iter().filter(|(_, of)| *of == conn);
+        side.gone.extend(sources.map(|(source, _)| (Kind::Open, *source)));
         side.conns.retain(|(own, _)| *own != conn);
         let (ended, kept) =
             std::mem::take(&mut side.pipes).into_iter().partition(|(_, pipe)| pipe.conn == conn);

@@ -34,9 +34,15 @@ impl Dealer<'_> {
             73 if faults.shutdown() && b % 8 == 0 => {
                 self.act(shard, Kind::Shutdown, &[])?;
             }
-            74 => {
-                self.connect(shard, place(a, 2))?;
-            }
+            74 => match (a as usize >> 4).checked_rem(self.side(shard).conns.len()) {
+                Some(at) if b % 2 == 0 => {
+                    let (conn, tenant) = self.side(shard).conns[at];
+                    self.source(shard, conn, tenant)?;
+                }
+                _ => {
+                    self.connect(shard, place(a, 2))?;
+                }
+            },
             75..79 => {
                 self.act(shard, Kind::Step, &[u64::from(1 + b % 5)])?;
             }
@@ -315,6 +321,7 @@ impl Dealer<'_> {
             (Kind::Open, 0) => Input::with(Kind::Publish, &[id, topic, 100, 1, 1]),
             (Kind::Open, 1) => Input::with(Kind::Outlet, &[id, 0]),
             (Kind::Open, 2) => Input::with(Kind::Reassembly, &[id, 50]),
+            (Kind::Open, 3) if a & 16 == 0 => Input::with(Kind::Source, &[id]),
             (Kind::Open, 3) => Input::with(Kind::Close, &[id, 0, 0]),
             (Kind::Open, _) => Input::with(Kind::Gone, &[id]),
             (Kind::Outlet, 0) => Input::with(Kind::Subscribe, &[id, topic, 2]),
