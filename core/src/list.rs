@@ -140,6 +140,13 @@ impl<K> List<K> {
         }
     }
 
+    /// The first value's index; it is the last one then.
+    pub fn rotated<T: Node<K>>(&mut self, slab: &mut Slab<T>) -> Option<u32> {
+        let first = self.front()?;
+        self.rotate(slab);
+        Some(first)
+    }
+
     /// Moves the first value to the end.
     pub fn rotate<T: Node<K>>(&mut self, slab: &mut Slab<T>) {
         if self.head == self.tail {

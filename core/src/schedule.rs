@@ -169,8 +169,11 @@ pub(crate) struct Schedule {
     active: List<Active>,
     /// Tenants with queued jobs.
     busy: List<Busy>,
-    /// Tenants in whose name somebody waits for room that is shared.
+    /// Tenants with queued jobs in whose name somebody waits for room that is shared.
     waits: List<Waits>,
+    /// Those without queued jobs: a free slot is theirs first, so that whoever always has something
+    /// to run is always in the rotation, and gets its share by cost.
+    bare: List<Waits>,
     /// Those of them who have jobs of held topics, and so need no free slot.
     reclaims: List<Reclaims>,
     /// Somebody may have room since parked jobs were served last.
@@ -200,6 +203,7 @@ impl Schedule {
             active: List::default(),
             busy: List::default(),
             waits: List::default(),
+            bare: List::default(),
             reclaims: List::default(),
             unserved: false,
             present: 0,
@@ -279,6 +283,10 @@ impl Schedule {
         if line.queued.is_empty() {
             self.busy.unlink(&mut self.lines, tenant);
             self.note_absent(tenant);
+            if self.lines[tenant].waits.is_linked() {
+                self.waits.unlink(&mut self.lines, tenant);
+                self.bare.push_back(&mut self.lines, tenant);
+            }
         }
         self.queued -= 1;
     }
@@ -337,6 +345,10 @@ impl Schedule {
         line.bytes += self.jobs[index].permit.as_ref().map_or(0, Permit::cost);
         if !line.busy.is_linked() {
             self.busy.push_back(&mut self.lines, tenant);
+            if self.lines[tenant].waits.is_linked() {
+                self.bare.unlink(&mut self.lines, tenant);
+                self.waits.push_back(&mut self.lines, tenant);
+            }
         }
         if held {
             return self.update_side(topic);

@@ -324,7 +324,8 @@ impl Broker {
         Verdict::Shed(why)
     }
 
-    /// Room came free: admits parked publishes, in rotation between tenants and the topics of each.
+    /// Room came free: admits parked publishes, in rotation between tenants and the topics of each,
+    /// those of tenants that have none queued before the others.
     /// None once the shard shuts down, which ends them all.
     /// Cost: O(admitted + tenants with parked publishes); none when nothing is parked.
     pub(super) fn serve_parked(&mut self) {
@@ -339,8 +340,7 @@ impl Broker {
             if self.bands.band() == Band::Saturated || self.node_saturated {
                 break;
             }
-            let Some((tenant, index)) = self.schedule.next_parked() else { break };
-            self.schedule.rotate_parked();
+            let Some((tenant, index)) = self.schedule.next_parked(passed) else { break };
             let job = self.schedule.job(index);
             let (conn, price) = (job.conn.index, self.memory.get(job.message).cost);
             if self.admission.room(tenant, self.peers.conns[conn].inflight, price).is_err() {

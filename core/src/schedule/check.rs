@@ -78,6 +78,9 @@ impl Schedule {
         same("schedule: lanes that are stuck", line.stuck.len().into(), stuck)?;
         let (waits, reclaims) = (waiting > 0, waiting > 0 && stuck > 0);
         same("schedule: tenant waits", line.waits.is_linked().into(), waits.into())?;
+        let turns = if line.queued.is_empty() { &self.bare } else { &self.waits };
+        let listed = turns.iter(&self.lines).any(|other| other == tenant);
+        same("schedule: tenant waits with its like", listed.into(), waits.into())?;
         same("schedule: tenant reclaims", line.reclaims.is_linked().into(), reclaims.into())
     }
 

@@ -104,9 +104,10 @@ impl Schedule {
         }
         let waits = !line.waiting.is_empty();
         let reclaims = waits && !line.stuck.is_empty();
+        let turns = if line.queued.is_empty() { &mut self.bare } else { &mut self.waits };
         match (waits, line.waits.is_linked()) {
-            (true, false) => self.waits.push_back(&mut self.lines, tenant),
-            (false, true) => self.waits.unlink(&mut self.lines, tenant),
+            (true, false) => turns.push_back(&mut self.lines, tenant),
+            (false, true) => turns.unlink(&mut self.lines, tenant),
             _ => {}
         }
         match (reclaims, self.lines[tenant].reclaims.is_linked()) {
@@ -116,11 +117,18 @@ impl Schedule {
         }
     }
 
-    /// The parked job whose turn it is, if any, and its tenant. Without a free slot only of tenants
-    /// that have jobs of held topics.
-    pub(crate) fn next_parked(&self) -> Option<(u32, u32)> {
-        let first = if self.has_slot() { self.waits.front() } else { self.reclaims.front() };
-        first.and_then(|tenant| Some((tenant, self.first_waiting(tenant)?)))
+    /// The parked job whose turn it is, if any, and its tenant; its turn is over then. `passed`:
+    /// how many had no room since somebody had. With a free slot first of tenants that have none,
+    /// then of the others; without one only of tenants that have jobs of held topics.
+    pub(crate) fn next_parked(&mut self, passed: u32) -> Option<(u32, u32)> {
+        let tenant = if !self.has_slot() {
+            self.reclaims.rotated(&mut self.lines)?
+        } else if passed < self.bare.len() {
+            self.bare.rotated(&mut self.lines)?
+        } else {
+            self.waits.rotated(&mut self.lines)?
+        };
+        Some((tenant, self.first_waiting(tenant)?))
     }
 
     /// The parked job of a tenant whose turn it is, if any.
@@ -131,16 +139,7 @@ impl Schedule {
 
     /// How many tenants [`next_parked`](Self::next_parked) can name.
     pub(crate) const fn parked_tenants(&self) -> u32 {
-        if self.has_slot() { self.waits.len() } else { self.reclaims.len() }
-    }
-
-    /// The turn goes to the next tenant.
-    pub(crate) fn rotate_parked(&mut self) {
-        if self.has_slot() {
-            self.waits.rotate(&mut self.lines);
-        } else {
-            self.reclaims.rotate(&mut self.lines);
-        }
+        if self.has_slot() { self.bare.len() + self.waits.len() } else { self.reclaims.len() }
     }
 
     /// Whether somebody may have room since [`note_served`](Self::note_served).

@@ -263,3 +263,39 @@ fn a_tenant_that_asks_for_ten_times_its_share_gets_its_share() {
     assert!(served[1] >= 4 * 200 - 8, "{served:?}");
     assert_eq!(served[0] + served[1], 8 * 200, "what it does not use goes to the other");
 }
+
+/// The queue is full all the time, and everything that is admitted was parked before: a slot that
+/// comes free is nobody's by turn while somebody has nothing to run.
+#[test]
+fn shares_are_by_cost_also_while_everybody_waits_for_slots() {
+    let limits = Limits {
+        pub_queue_total: 8,
+        pub_queue_depth: 1,
+        quantum_bytes: 8 << 10,
+        ..Limits::default()
+    };
+    let mut bench = Bench::new(limits);
+    let who = tenants(&mut bench, 2);
+    let sources: Vec<(ConnId, TopicId, usize)> = (0..16)
+        .map(|at| {
+            let (tenant, _, topic) = who[at % 2];
+            (bench.broker.open(tenant).unwrap(), topic, [4_000, 100][at % 2])
+        })
+        .collect();
+    for _ in 0..4_000 {
+        for (conn, topic, bytes) in &sources {
+            while !bench.broker.is_paused(*conn) {
+                let _ = bench.publish_as(*conn, *topic, *bytes, Ack::Wait);
+            }
+        }
+        let _ = bench.broker.step(1);
+        bench.write(|_| 0);
+        assert_eq!(bench.broker.jobs().0, 8, "the queue is full");
+    }
+    let cost = |at: usize| {
+        let done = bench.broker.tenant_books(who[at].0).unwrap().sequenced;
+        done.bytes + 256 * done.records
+    };
+    let (large, small) = (cost(0), cost(1));
+    assert!(large.abs_diff(small) * 20 <= large.max(small), "{large} B and {small} B of work");
+}

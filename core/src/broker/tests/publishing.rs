@@ -142,8 +142,9 @@ struct Source {
 struct Model {
     tenants: Vec<Tenant>,
     rotation: VecDeque<usize>,
-    /// Tenants with topics where somebody waits.
+    /// Tenants with topics where somebody waits: those that have queued jobs, and those without.
     waits: VecDeque<usize>,
+    bare: VecDeque<usize>,
     /// Those of them with queued jobs of held topics.
     reclaims: VecDeque<usize>,
     busy: Vec<usize>,
@@ -359,8 +360,10 @@ impl Model {
             self.rotation.push_front(tenant);
         }
         let (waits, stuck) = (!own.waiting.is_empty(), !own.stuck.is_empty());
+        let bare = own.queued.is_empty();
         keep(&mut self.rotation, tenant, !own.lanes.is_empty());
-        keep(&mut self.waits, tenant, waits);
+        keep(&mut self.waits, tenant, waits && !bare);
+        keep(&mut self.bare, tenant, waits && bare);
         keep(&mut self.reclaims, tenant, waits && stuck);
         if own.queued.is_empty() {
             self.busy.retain(|other| *other != tenant);
@@ -540,10 +543,19 @@ impl Model {
         let mut passed = 0;
         loop {
             let full = self.queued() >= self.total;
-            let turns = if full { &mut self.reclaims } else { &mut self.waits };
-            if passed >= turns.len() {
+            let (waits, bare) = (&mut self.waits, &mut self.bare);
+            let all = if full { self.reclaims.len() } else { waits.len() + bare.len() };
+            if passed >= all {
                 break;
             }
+            if !full && !bare.is_empty() && !waits.is_empty() {
+                count("a tenant with nothing queued goes first");
+            }
+            let turns = match full {
+                true => &mut self.reclaims,
+                false if passed < bare.len() => bare,
+                false => waits,
+            };
             let tenant = turns[0];
             turns.rotate_left(1);
             let own = &self.tenants[tenant];
@@ -868,6 +880,7 @@ const REACHED: &[&str] = &[
     "as much is parked as may be",
     "a source that stands",
     "a turn that goes on",
+    "a tenant with nothing queued goes first",
     "behind a source that is short",
     "demoted to parked",
     "demoted to the connection",
