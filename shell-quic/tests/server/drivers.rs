@@ -117,9 +117,12 @@ async fn lossless_with_drivers_on_threads_of_their_own_everything_arrives_within
     let stopping = house.stop();
     let frame = writer.control.next().await.unwrap();
     assert_eq!(decode(&frame), Ok(Some(Frame::GoAway { grace_ms: 600_000 })));
-    for (peer, mut sub) in back {
+    for (_, sub) in &mut back {
         let read = sub.events.read_until(LAST - REST + 1, LAST).await;
         assert_eq!((read.came.len() as u64, read.lost), (REST, 0));
+    }
+    // Nobody is told the end before everybody has all.
+    for (peer, mut sub) in back {
         assert_eq!(sub.events.item().await, Item::Ended(never(Place::Egress, Reason::Shutdown)));
         assert_eq!(sub.events.item().await, Item::End);
         assert_eq!(peer.closed().await, 0);
