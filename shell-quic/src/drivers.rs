@@ -56,6 +56,11 @@ impl Drivers {
         Some(Arc::clone(&self.0[at].place) as Arc<dyn quinn::Runtime>)
     }
 
+    /// Drivers that run, of endpoints and of connections.
+    pub(crate) fn running(&self) -> usize {
+        self.0.iter().map(|driving| driving.alive.strong_count() - 1).sum()
+    }
+
     /// Whether a thread has ended before it was told to.
     pub(crate) fn has_failed(&self) -> bool {
         self.0.iter().any(|driving| driving.thread.is_finished())
@@ -139,7 +144,7 @@ mod tests {
     fn the_drivers_of_endpoints_that_are_gone_end_by_themselves() {
         let drivers = Drivers::start(2, Duration::from_secs(600)).unwrap();
         let endpoints = [0, 1, 2].map(|shard| endpoint(&drivers, shard));
-        assert!(!drivers.has_failed());
+        assert_eq!((drivers.running(), drivers.has_failed()), (3, false));
         drop(endpoints);
         assert!(drivers.stop().unwrap(), "one was still there");
     }
@@ -152,6 +157,20 @@ mod tests {
         assert!(!drivers.stop().unwrap(), "its endpoint is not gone");
         drop(endpoint);
         UdpSocket::bind(address).unwrap();
+    }
+
+    #[test]
+    fn drivers_of_the_shards_are_dealt_out_to_the_threads() {
+        let drivers = Drivers::start(2, Duration::from_secs(600)).unwrap();
+        let names = [0, 1, 2].map(|shard| {
+            let (tell, told) = oneshot::channel();
+            let name = || thread::current().name().map(str::to_owned);
+            let driver = async move { tell.send(name()).unwrap() };
+            drivers.place(shard).unwrap().spawn(Box::pin(driver));
+            told.blocking_recv().unwrap().unwrap()
+        });
+        assert_eq!(names, ["drivers-0", "drivers-1", "drivers-0"]);
+        assert!(drivers.stop().unwrap());
     }
 
     #[test]

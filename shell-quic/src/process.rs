@@ -103,6 +103,11 @@ impl Process {
         &self.shards
     }
 
+    /// Drivers of endpoints and connections that run on threads of their own: for tests.
+    pub fn driving(&self) -> usize {
+        self.drivers.running()
+    }
+
     /// Reads the certificate and the keys of signed tokens again, for connections that come from
     /// now on; those that are there stay.
     ///

@@ -11,6 +11,7 @@ use sluicegate_quic::process::Process;
 use sluicegate_wire::quic::{Frame, Mode, Policy, Start, decode};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const RECORD: [u8; 1 << 10] = [7; 1 << 10];
 
@@ -42,6 +43,8 @@ impl House {
             config.set(key, value).unwrap();
         }
         config.check().unwrap();
+        // Longer than any test waits: an end that is not clean would take so long.
+        config.settings.farewell = Duration::from_secs(600);
         let process = Process::start(config).unwrap();
         let gate = Gate { address: process.address, certificate };
         Self { process, gate, folder }
@@ -154,6 +157,8 @@ async fn a_new_certificate_is_for_who_comes_after_it() {
     for peer in [&mut before, &mut after] {
         peer.is_heard(1).await;
     }
+    // Of two endpoints, and of the connections to them.
+    assert!(house.process.driving() >= 4, "{} drivers", house.process.driving());
     assert!(page(house.process.admin, "/ready").ends_with("ready\n"));
     within(house.stop()).await.unwrap();
     assert_eq!((before.closed().await, after.closed().await), (0, 0));
