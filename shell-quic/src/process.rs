@@ -1,5 +1,5 @@
-//! The process: a thread, a runtime and an endpoint for each shard; threads for QUIC's drivers where
-//! they are wanted; the admin pages.
+//! The process: a thread, a runtime and an endpoint for each shard; threads for QUIC's drivers
+//! where they are wanted; the admin pages.
 
 use crate::admin;
 use crate::config::Config;
@@ -147,11 +147,12 @@ impl Process {
             result = result.and(ended);
         }
         drop(self.endpoints);
-        let ended = self.drivers.stop();
-        if matches!(ended, Ok(false)) {
-            tracing::warn!("connections were not over when their drivers were ended");
-        }
-        result.and(ended.map(drop))
+        let drivers = self.drivers.stop().map(|by_themselves| {
+            if !by_themselves {
+                tracing::warn!("connections were not over when their drivers were ended");
+            }
+        });
+        result.and(drivers)
     }
 
     /// Whether a thread has ended before it was told to.
