@@ -82,7 +82,8 @@ pub struct Options {
     pub reconnect: Reconnect,
     /// For the handshake and the welcome.
     pub connect_timeout: Duration,
-    /// On which socket; none for one of its own.
+    /// On which socket, and by the runtime it was made with: where QUIC's drivers run. None for a
+    /// socket of its own, driven where the client is made.
     pub endpoint: Option<Endpoint>,
     /// Where the jitter of reconnecting comes from; none for the kernel.
     pub seed: Option<u64>,

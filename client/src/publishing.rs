@@ -20,6 +20,10 @@ use tokio::sync::oneshot;
 const GATHERED_RECORDS: usize = 64;
 const GATHERED_BYTES: usize = 64 << 10;
 
+/// The largest chunk that the transport is handed. Its window is charged with a chunk until all of
+/// it is acknowledged; the memory of a frame is free when its last chunk is.
+const CHUNK: usize = 64 << 10;
+
 /// The broker of this connection would take a frame of this length for a fault.
 const TOO_LONG: Refusal = Refusal {
     place: Some(sluicegate_core::Place::Window),
@@ -314,8 +318,10 @@ impl Worker<'_> {
             };
             match next {
                 Some(writing) => {
-                    if stream.write_chunk(writing.frame.clone()).await.is_err() {
-                        return false;
+                    for chunk in chunks(writing.frame.clone()) {
+                        if stream.write_chunk(chunk).await.is_err() {
+                            return false;
+                        }
                     }
                 }
                 None if is_over => break,
@@ -349,6 +355,14 @@ impl Worker<'_> {
         }
         None
     }
+}
+
+/// A frame in chunks, which share its memory; most frames are one.
+fn chunks(mut frame: Bytes) -> impl Iterator<Item = Bytes> {
+    std::iter::from_fn(move || {
+        let chunk = frame.split_to(frame.len().min(CHUNK));
+        (!chunk.is_empty()).then_some(chunk)
+    })
 }
 
 /// Waits until every answer is there.
@@ -416,5 +430,26 @@ fn gather(lane: &mut Lane, most: usize, topic: usize, batch: (&mut Vec<Bytes>, &
         bytes += len;
         records.extend(item.records);
         permits.push(item.permit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_frame_is_cut_where_it_lies() {
+        for (len, due) in [(0, 0), (1, 1), (CHUNK, 1), (CHUNK + 1, 2), (16 << 20, 256)] {
+            let frame = Bytes::from(vec![7; len]);
+            let all: Vec<Bytes> = chunks(frame.clone()).collect();
+            assert_eq!(all.len(), due, "{len} bytes");
+            let mut at = 0;
+            for chunk in all {
+                assert!(chunk.len() == CHUNK || at + chunk.len() == len, "only the last is short");
+                assert_eq!(chunk.as_ptr(), frame[at..].as_ptr(), "it was copied");
+                at += chunk.len();
+            }
+            assert_eq!(at, len);
+        }
     }
 }

@@ -65,6 +65,8 @@ pub struct Config {
     pub tape: String,
     /// The most that each shard records, in MiB.
     pub tape_max_mib: u32,
+    /// Threads for QUIC's drivers, at most one for each shard; with 0 each shard's own drives.
+    pub driver_threads: u32,
     /// Bounds and times of the protocol.
     pub settings: Settings,
     /// The core's numbers; they have passed their check.
@@ -83,6 +85,7 @@ impl Default for Config {
             jwt: Rules::default(),
             tape: String::new(),
             tape_max_mib: 256,
+            driver_threads: 0,
             settings: Settings::default(),
             limits: Limits {
                 retention_records: 1024,
@@ -179,6 +182,66 @@ impl Config {
         out += "\n[limits]\n";
         out + &print_limits(&self.limits, &[])
     }
+
+    /// Puts the value of any key in force; whether all of them fit together is still to be checked.
+    ///
+    /// # Errors
+    /// Name the key, the value and what to do.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        if let Some(text) = SERVER.text(key) {
+            return (text.set)(self, value).with_context(|| format!("`{key}` is `{value}`"));
+        }
+        let Some((unit, min, max)) = SERVER.range(key) else {
+            bail!("`{key}` is not known; did you mean `{}`?", SERVER.nearest(key));
+        };
+        let parsed = value.trim().replace('_', "").parse().ok();
+        let Some(parsed) = parsed.filter(|value| (min..=max).contains(value)) else {
+            bail!(
+                "`{key}` is {value}, but must be a whole number between {min} and {max} ({unit})"
+            );
+        };
+        match SERVER.number(key) {
+            Some(number) => (number.set)(self, parsed),
+            None => self.limits.set(key, parsed).map_err(bad_limit)?,
+        }
+        Ok(())
+    }
+
+    /// Whether all keys fit together.
+    ///
+    /// # Errors
+    /// Name the keys, the values and what to do.
+    pub fn check(&self) -> Result<()> {
+        self.limits.check().map_err(bad_limit).context("[limits]: do not fit together")?;
+        check_tenants(&self.settings.tenants)?;
+        let (drivers, shards) = (self.driver_threads, self.limits.shards);
+        ensure!(
+            u64::from(drivers) <= shards,
+            "`driver_threads` is {drivers}, but must be at most `shards`, which is {shards}: all \
+             that one shard's endpoint drives runs on one thread"
+        );
+        let is_local = self.bind.is_loopback();
+        let bind = self.bind;
+        ensure!(
+            is_local || self.tls.is_some(),
+            "bind = {bind}: only loopback is served with the development certificate; name one \
+             below [tls] with `cert` and `key`"
+        );
+        let Rules { keys, audience, issuer, .. } = &self.jwt;
+        let says = [("jwt_audience", audience), ("jwt_issuer", issuer)];
+        if let Some((name, _)) = says.iter().find(|(_, said)| !said.is_empty() && keys.is_empty()) {
+            bail!("`{name}` is set, but no token is looked at without `jwt_keys`");
+        }
+        let open = self.settings.tenants.iter().find(|tenant| tenant.token.is_empty());
+        if let Some(Tenant { name, .. }) = open.filter(|_| !is_local && keys.is_empty()) {
+            bail!(
+                "bind = {bind}: the tenant `{name}` is open to everybody, which is allowed on \
+                 loopback only; give it a [[tenant.token]] with `sha256`, `publish`, `subscribe`, \
+                 or name keys of signed tokens with `jwt_keys`"
+            );
+        }
+        Ok(())
+    }
 }
 
 impl Draft {
@@ -237,24 +300,7 @@ impl Draft {
 
     fn put(&mut self, key: &str, value: &str) -> Result<()> {
         self.given.insert(key.to_owned());
-        if let Some(text) = SERVER.text(key) {
-            return (text.set)(&mut self.config, value)
-                .with_context(|| format!("`{key}` is `{value}`"));
-        }
-        let Some((unit, min, max)) = SERVER.range(key) else {
-            bail!("`{key}` is not known; did you mean `{}`?", SERVER.nearest(key));
-        };
-        let parsed = value.trim().replace('_', "").parse().ok();
-        let Some(parsed) = parsed.filter(|value| (min..=max).contains(value)) else {
-            bail!(
-                "`{key}` is {value}, but must be a whole number between {min} and {max} ({unit})"
-            );
-        };
-        match SERVER.number(key) {
-            Some(number) => (number.set)(&mut self.config, parsed),
-            None => self.config.limits.set(key, parsed).map_err(bad_limit)?,
-        }
-        Ok(())
+        self.config.set(key, value)
     }
 
     fn finish(mut self) -> Result<Config> {
@@ -265,30 +311,8 @@ impl Draft {
             let key = KEYS.iter().find(|key| key.name == "memory_budget").expect("it is there");
             self.config.limits.memory_budget = budget.clamp(key.min, key.max);
         }
-        let config = self.config;
-        config.limits.check().map_err(bad_limit).context("[limits]: do not fit together")?;
-        check_tenants(&config.settings.tenants)?;
-        let is_local = config.bind.is_loopback();
-        let bind = config.bind;
-        ensure!(
-            is_local || config.tls.is_some(),
-            "bind = {bind}: only loopback is served with the development certificate; name one \
-             below [tls] with `cert` and `key`"
-        );
-        let Rules { keys, audience, issuer, .. } = &config.jwt;
-        let says = [("jwt_audience", audience), ("jwt_issuer", issuer)];
-        if let Some((name, _)) = says.iter().find(|(_, said)| !said.is_empty() && keys.is_empty()) {
-            bail!("`{name}` is set, but no token is looked at without `jwt_keys`");
-        }
-        let open = config.settings.tenants.iter().find(|tenant| tenant.token.is_empty());
-        if let Some(Tenant { name, .. }) = open.filter(|_| !is_local && keys.is_empty()) {
-            bail!(
-                "bind = {bind}: the tenant `{name}` is open to everybody, which is allowed on \
-                 loopback only; give it a [[tenant.token]] with `sha256`, `publish`, `subscribe`, \
-                 or name keys of signed tokens with `jwt_keys`"
-            );
-        }
-        Ok(config)
+        self.config.check()?;
+        Ok(self.config)
     }
 }
 
@@ -360,6 +384,10 @@ mod tests {
             ("[server]\nbind = \"here\"", "write an IP address"),
             ("[server]\njwt_keys = \"a.pem,b.pem\"", "`jwt_keys` is `a.pem,b.pem`: a.pem: has no"),
             ("[server]\njwt_issuer = \"me\"", "`jwt_issuer` is set, but no token is looked at"),
+            (
+                "[server]\ndriver_threads = 3\n[limits]\nshards = 2",
+                "`driver_threads` is 3, but must be at most `shards`, which is 2",
+            ),
             ("[server]\njwt_leeway_ms = 300001", "`jwt_leeway_ms` is 300001, but must be"),
         ] {
             let error = error(text);

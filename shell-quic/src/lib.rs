@@ -9,6 +9,8 @@ mod admin;
 mod clock;
 pub mod config;
 mod connection;
+#[cfg(not(madsim))]
+mod drivers;
 mod fault;
 pub mod identity;
 pub mod jwt;

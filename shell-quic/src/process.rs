@@ -1,7 +1,9 @@
-//! The process: a thread, a runtime and an endpoint for each shard; signals; the admin pages.
+//! The process: a thread, a runtime and an endpoint for each shard; threads for QUIC's drivers
+//! where they are wanted; the admin pages.
 
 use crate::admin;
 use crate::config::Config;
+use crate::drivers::Drivers;
 use crate::identity::{self, Identity};
 use crate::jwt::Jwt;
 use crate::server::{self, Serving};
@@ -44,6 +46,7 @@ pub struct Process {
     config: Config,
     shards: Vec<Arc<Shard>>,
     endpoints: Vec<Endpoint>,
+    drivers: Drivers,
     threads: Vec<JoinHandle<Result<()>>>,
     stop: watch::Sender<bool>,
 }
@@ -73,12 +76,14 @@ impl Process {
         })?];
         let mut address = SocketAddr::new(config.bind, config.port);
         let mut endpoints = Vec::new();
+        let drivers = Drivers::start(config.driver_threads, config.settings.farewell)?;
         for (number, shard) in shards.iter().enumerate() {
             let socket = socket(address, shards.len() > 1)?;
             // Who takes any free port shares the one that the first shard got.
             address = socket.local_addr().context("no address")?;
             let runtime = runtime()?;
-            let endpoint = listen(&runtime, &keys, server.clone(), socket)?;
+            let place = drivers.place(number).unwrap_or_else(|| Arc::new(TokioRuntime));
+            let endpoint = listen((&runtime, place), &keys, server.clone(), socket)?;
             endpoints.push(endpoint.clone());
             let (shard, stops) = (Arc::clone(shard), stops.clone());
             let body = move || {
@@ -89,12 +94,18 @@ impl Process {
             let thread = thread::Builder::new().name(name).spawn(body);
             threads.push(thread.context("cannot start a thread")?);
         }
-        Ok(Self { address, admin: at, fingerprint, config, shards, endpoints, threads, stop })
+        let admin = at;
+        Ok(Self { address, admin, fingerprint, config, shards, endpoints, drivers, threads, stop })
     }
 
     /// The shards.
     pub fn shards(&self) -> &[Arc<Shard>] {
         &self.shards
+    }
+
+    /// Drivers of endpoints and connections that run on threads of their own: for tests.
+    pub fn driving(&self) -> usize {
+        self.drivers.running()
     }
 
     /// Reads the certificate and the keys of signed tokens again, for connections that come from
@@ -135,12 +146,18 @@ impl Process {
             let ended = thread.join().unwrap_or_else(|_| Err(anyhow!("{name} panicked")));
             result = result.and(ended);
         }
-        result
+        drop(self.endpoints);
+        let drivers = self.drivers.stop().map(|by_themselves| {
+            if !by_themselves {
+                tracing::warn!("connections were not over when their drivers were ended");
+            }
+        });
+        result.and(drivers)
     }
 
     /// Whether a thread has ended before it was told to.
     pub fn has_failed(&self) -> bool {
-        self.threads.iter().any(JoinHandle::is_finished)
+        self.threads.iter().any(JoinHandle::is_finished) || self.drivers.has_failed()
     }
 }
 
@@ -233,15 +250,14 @@ fn socket(address: SocketAddr, is_shared: bool) -> Result<UdpSocket> {
 }
 
 fn listen(
-    runtime: &Runtime,
+    (runtime, place): (&Runtime, Arc<dyn quinn::Runtime>),
     keys: &Keys,
     server: ServerConfig,
     socket: UdpSocket,
 ) -> Result<Endpoint> {
     let _context = runtime.enter();
     let config = transport::endpoint(keys);
-    Endpoint::new(config, Some(server), socket, Arc::new(TokioRuntime))
-        .context("the socket cannot be used for QUIC")
+    Endpoint::new(config, Some(server), socket, place).context("the socket cannot be used for QUIC")
 }
 
 /// Serves until it is told to stop.

@@ -97,7 +97,7 @@ pub(crate) struct Plan {
     /// A broker that runs; without it one is started in this process
     #[arg(long, value_name = "URL")]
     connect: Option<String>,
-    /// Any of the broker's limits, where it is started here; may be repeated
+    /// Any number that `config` prints, where the broker is started here; may be repeated
     #[arg(long, value_name = "KEY=NUMBER", value_parser = pair)]
     set: Vec<(String, u64)>,
     #[command(flatten)]

@@ -107,6 +107,15 @@ const NUMBERS: &[Number<Config>] = &[
         set: |config, value| config.admin_port = small(value),
     },
     Number {
+        name: "driver_threads",
+        unit: "threads",
+        min: 0,
+        max: 64,
+        help: "threads for QUIC's drivers, at most one for each of `shards`; 0: on the shards' own",
+        get: |config| config.driver_threads.into(),
+        set: |config, value| config.driver_threads = small(value),
+    },
+    Number {
         name: "max_conn_subscriptions",
         unit: "subscriptions",
         min: 1,

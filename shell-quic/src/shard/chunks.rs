@@ -1,8 +1,15 @@
 //! The frames of an offer as the chunks that a QUIC stream takes.
+//!
+//! The core charges a frame to its memory until every outlet that it was offered to has taken all
+//! of it. What streams have taken is charged to the send window of their connection, chunk by
+//! chunk, and a chunk until all of it is acknowledged. Chunks that are not copied share the memory
+//! of their frame, which is free when the last of them is acknowledged everywhere: so the transport
+//! may keep a frame of 16 MiB for what its window counts as a chunk of 64 KiB, once for all
+//! connections.
 
 use bytes::Bytes;
 use sluicegate_core::Frames;
-use sluicegate_wire::quic::events_head;
+use sluicegate_wire::quic::{EVENTS_HEAD, events_head};
 
 /// Blocks of at most this many bytes are copied together with their heads: one chunk for many.
 /// Larger ones are handed over without a copy, which costs the transport a chunk more for the
@@ -29,7 +36,7 @@ pub(super) fn of(mut frames: Frames<'_>, chunks: &mut Vec<Bytes>) {
                 }
             }
         }
-        if gathered.len() >= CHUNK - COPIED {
+        if gathered.len() > CHUNK - COPIED - EVENTS_HEAD {
             flush(&mut gathered, chunks);
         }
     }
@@ -47,4 +54,26 @@ fn cut(mut bytes: Bytes, chunks: &mut Vec<Bytes>) {
         chunks.push(bytes.split_to(CHUNK));
     }
     chunks.push(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_frame_is_cut_where_it_lies() {
+        for (len, due) in [(1, 1), (CHUNK, 1), (CHUNK + 1, 2), (16 << 20, 256)] {
+            let frame = Bytes::from(vec![7; len]);
+            let mut all = vec![Bytes::from_static(b"head")];
+            cut(frame.clone(), &mut all);
+            assert_eq!(all.len(), 1 + due, "{len} bytes");
+            let mut at = 0;
+            for chunk in &all[1..] {
+                assert!(chunk.len() == CHUNK || at + chunk.len() == len, "only the last is short");
+                assert_eq!(chunk.as_ptr(), frame[at..].as_ptr(), "it was copied");
+                at += chunk.len();
+            }
+            assert_eq!(at, len);
+        }
+    }
 }

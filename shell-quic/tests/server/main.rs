@@ -4,6 +4,7 @@
 mod admin;
 mod asking;
 mod command;
+mod drivers;
 mod ending;
 mod hello;
 mod hostile;

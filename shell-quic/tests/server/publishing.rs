@@ -1,10 +1,10 @@
 //! Publishes and their answers.
 
 use crate::hello::{SECRET, tenant};
-use crate::support::{Dial, Item, Stage, is, never, publish, send};
-use sluicegate_core::{Limits, Place, Reason};
+use crate::support::{Dial, Item, Stage, is, never, publish, send, within};
+use sluicegate_core::{Broker, Limits, Place, Reason};
 use sluicegate_quic::settings::Settings;
-use sluicegate_wire::quic::{Frame, Mode, Policy, Retry, Start, decode};
+use sluicegate_wire::quic::{Frame, Mode, PUBLISH_HEAD, Policy, Retry, Start, decode};
 use std::collections::BTreeMap;
 
 #[tokio::test]
@@ -21,6 +21,37 @@ async fn a_record_goes_from_one_peer_to_another() {
     let records = vec![b"one".to_vec(), b"two".to_vec()];
     assert_eq!(sub.events.item().await, Item::Records(1, records));
     stage.settle().await;
+}
+
+#[tokio::test]
+async fn the_longest_frame_is_held_until_a_slow_reader_has_taken_it() {
+    const LEN: usize = (16 << 20) - PUBLISH_HEAD - 4;
+    let stage = Stage::usual();
+    let mut writer = stage.join().await;
+    let topic = writer.bind("long").await;
+    let mut reader = stage.join_by(Dial { streams: 16, window: 64 << 10 }).await;
+    let number = reader.bind("long").await;
+    let mut sub = reader.subscribe(number, Policy::Default, Start::Tail).await;
+    stage.settle().await;
+    let held = stage.shard.look(Broker::held);
+    let record: Vec<u8> = (0..LEN).map(|at| u8::try_from(at * 31 / 7 % 251).unwrap()).collect();
+    let mut stream = writer.publisher().await;
+    send(&mut stream, &publish(topic, Mode::Acked { request: 1 }, &[&record])).await;
+    assert_eq!(writer.acked(1).await, 1);
+    // Its first chunk has arrived, and the stream has no room for the others.
+    let first = within(sub.events.stream.read_chunk(1, true)).await.unwrap().unwrap();
+    sub.events.put_back(first.bytes);
+    let books = stage.books();
+    assert_eq!((books.delivered.records, books.lag.records), (0, 1));
+    assert!(stage.shard.look(Broker::held) >= held + LEN as u64, "it is not all written");
+    let item = sub.events.item().await;
+    assert!(item == Item::Records(1, vec![record]), "it came otherwise than it went");
+    stage.until("it to be settled", |broker| broker.ledger().delivered.records == 1).await;
+    stage.settle().await;
+    let books = stage.books();
+    assert_eq!(books.delivered.bytes, books.expected.bytes);
+    assert!(books.delivered.bytes >= LEN as u64 && books.lag.is_zero(), "{:?}", books.columns());
+    stage.until("its memory to be free", |broker| broker.held() == held).await;
 }
 
 #[tokio::test]

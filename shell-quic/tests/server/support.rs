@@ -387,6 +387,12 @@ impl Reader {
         Self { stream, assembler, rest: Bytes::new() }
     }
 
+    /// What was read from the stream before all that comes.
+    pub(crate) fn put_back(&mut self, bytes: Bytes) {
+        assert!(self.rest.is_empty(), "something else comes before it");
+        self.rest = bytes;
+    }
+
     /// The next frame; none at the end of the stream or the connection.
     pub(crate) async fn next(&mut self) -> Option<Vec<u8>> {
         within(self.frame()).await.unwrap_or(None)

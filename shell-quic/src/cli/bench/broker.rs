@@ -10,7 +10,6 @@ use bytes::Bytes;
 use sluicegate_client::{Client, Event, Options, Queue, SubscribeOptions, Subscription, Trust};
 use sluicegate_core::{Limits, Place};
 use sluicegate_host::clock::Clock;
-use sluicegate_quic::access::Tenant;
 use sluicegate_quic::config::Config;
 use sluicegate_quic::process::Process;
 use std::pin::pin;
@@ -29,11 +28,12 @@ pub(super) fn run(plan: &Plan) -> Result<Outcome> {
         return runtime.block_on(drive(plan, url, &options));
     }
     let lossless = u64::from(plan.mode == Mode::Lossless);
-    let mut limits = Limits { lossless, ..Limits::default() };
+    let limits = Limits { lossless, ..Limits::default() };
+    let mut config = Config { limits, ..Config::default() };
     for (key, value) in &plan.set {
-        limits.set(key, *value).map_err(|error| anyhow::anyhow!("--set: {error}"))?;
+        config.set(key, &value.to_string()).context("--set")?;
     }
-    let (process, url, options) = local(limits, None)?;
+    let (process, url, options) = local(config)?;
     let mut outcome = runtime.block_on(drive(plan, &url, &options));
     if let Ok(outcome) = &mut outcome {
         outcome.notes.extend(notes(&process));
@@ -44,15 +44,10 @@ pub(super) fn run(plan: &Plan) -> Result<Outcome> {
     outcome
 }
 
-/// A broker in this process, and how to reach it.
-pub(super) fn local(
-    limits: Limits,
-    tenants: Option<Vec<Tenant>>,
-) -> Result<(Process, String, Options)> {
-    let mut config = Config { port: 0, admin_port: 0, limits, ..Config::default() };
-    if let Some(tenants) = tenants {
-        config.settings.tenants = tenants;
-    }
+/// A broker in this process, on any free ports, and how to reach it.
+pub(super) fn local(config: Config) -> Result<(Process, String, Options)> {
+    let config = Config { port: 0, admin_port: 0, ..config };
+    config.check()?;
     let process = Process::start(config)?;
     let mut fingerprint = [0; 32];
     hex::decode_to_slice(&process.fingerprint, &mut fingerprint)?;

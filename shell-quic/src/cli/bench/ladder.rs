@@ -12,6 +12,7 @@ use sluicegate_client::{Client, Event, Options, Queue, SubscribeOptions, Subscri
 use sluicegate_core::Limits;
 use sluicegate_host::clock::Clock;
 use sluicegate_quic::access::Tenant;
+use sluicegate_quic::config::Config;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -73,7 +74,9 @@ pub(super) fn run(ladder: &Ladder, as_json: bool) -> Result<()> {
         subscription_batches: 32,
         ..Limits::default()
     };
-    let (process, url, options) = local(limits, Some(tenants))?;
+    let mut config = Config { limits, ..Config::default() };
+    config.settings.tenants = tenants;
+    let (process, url, options) = local(config)?;
     let runtime = runtime()?;
     let rungs = runtime.block_on(climb(ladder, &url, &options, &process));
     drop(runtime);
