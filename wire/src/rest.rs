@@ -1,5 +1,5 @@
-//! The Pusher Channels HTTP API: bodies of `POST /events` and `POST /batch_events`, and the text
-//! that is signed.
+//! The Pusher Channels HTTP API: bodies of `POST /events`, `POST /batch_events` and the deprecated
+//! `POST /channels/{channel}/events`, and the text that is signed.
 //!
 //! Bounds: a body is as long as the caller lets it be; at most [`MAX_CHANNELS`] channels are
 //! kept, whatever it holds. Reading recurses nowhere. Every refusal names the field, what is
@@ -201,6 +201,33 @@ pub fn trigger_within(body: &[u8], bounds: Bounds) -> Result<Trigger, BadBody> {
     Ok(Trigger { name, channels, data, socket_id, info: text(fields.info, "info")? })
 }
 
+/// Reads the deprecated `POST /channels/{channel}/events`: the event's name and perhaps a socket id
+/// in the query, and the data as it is in the body.
+///
+/// Unknown parameters are ignored. Cost: O(bytes of query and body).
+pub fn channel_event(
+    channel: &str,
+    query: &str,
+    body: &[u8],
+    bounds: Bounds,
+) -> Result<Trigger, BadBody> {
+    let parameter = |wanted: &str| {
+        let found = http::pairs(query).find(|(key, _)| key == wanted);
+        found.map(|(_, value)| value.into_owned())
+    };
+    let name = name(parameter("name"))?;
+    let channels = unique(Vec::from([String::from(channel)]), bounds.channel)?;
+    let data = core::str::from_utf8(body).map_err(|_| BadBody::NotUtf8)?;
+    if data.len() > bounds.data {
+        return Err(BadBody::DataTooLong { len: data.len(), max: bounds.data });
+    }
+    let socket_id = parameter("socket_id");
+    if socket_id.as_deref().is_some_and(|id| !check_socket_id(id)) {
+        return Err(BadBody::BadSocketId);
+    }
+    Ok(Trigger { name, channels, data: String::from(data), socket_id, info: None })
+}
+
 /// Why a batch is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadBatch {
@@ -322,6 +349,11 @@ fn channels(fields: &Fields<'_>, max: usize) -> Result<Vec<String>, BadBody> {
         (Err(error), None) => return Err(error),
         (_, Some(_)) => return Err(BadBody::BothChannels),
     };
+    unique(named, max)
+}
+
+/// Checked names, each once.
+fn unique(named: Vec<String>, max: usize) -> Result<Vec<String>, BadBody> {
     let mut unique = Vec::with_capacity(named.len());
     for (index, channel) in named.into_iter().enumerate() {
         let user = channel.len() <= max && pusher::server_to_user(&channel).is_some();

@@ -2,7 +2,7 @@
 
 use super::auth::Signed;
 use super::query::{self, Gather};
-use super::rest::{self, Answer, Reply};
+use super::rest::{self, Answer, Form, Reply};
 use super::route::{Api, PAGES, Route, route};
 use super::websocket::WebSocket;
 use super::{Link, Step, Wait};
@@ -25,6 +25,8 @@ pub(super) struct Http {
     failed: Option<Refusal>,
     /// What the present request asks others: asked when its publishes are sequenced.
     asked: Option<Gather>,
+    /// The present request publishes in the deprecated form, whose success is 202.
+    is_accepted: bool,
     /// Numbers the requests.
     request: u64,
     /// Response bytes that the transport has not accepted yet.
@@ -153,8 +155,7 @@ impl Http {
         let stripped = shard.settings.strip(head.path);
         let Head { method, path, query, .. } = *head;
         let request = Signed { method, path, stripped, query, body };
-        let is_batch = matches!(api, Api::BatchEvents);
-        if !is_batch && !matches!(api, Api::Events) {
+        let Some(form) = Form::of(api) else {
             match query::ask(shard, id, api, request) {
                 Ok(asked) => {
                     self.asked = Some(asked);
@@ -163,7 +164,8 @@ impl Http {
                 Err(reply) => self.reply(shard, link, &reply),
             }
             return;
-        }
+        };
+        self.is_accepted = matches!(form, Form::Channel(_));
         let source = match self.open_source(shard, link, tenant) {
             Ok(source) => source,
             Err(why) => {
@@ -171,7 +173,7 @@ impl Http {
                 return self.reply(shard, link, &rest::refusal(why));
             }
         };
-        match rest::publish(shard, source, (id, is_batch), request) {
+        match rest::publish(shard, source, (id, form), request) {
             Answer::Committing { jobs, failed, asked } => {
                 self.pending = jobs;
                 self.failed = failed;
@@ -194,7 +196,8 @@ impl Http {
     /// Responds with what was asked for, or with nothing.
     fn tell(&mut self, shard: &mut Shard, link: Link) {
         self.keep_alive &= shard.is_ready;
-        let nothing = || (200, "application/json", "{}".to_owned());
+        let status = if self.is_accepted { 202 } else { 200 };
+        let nothing = || (status, "application/json", "{}".to_owned());
         let (status, kind, body) = self.asked.take().map_or_else(nothing, Gather::response);
         self.respond(shard, link, http::response(status, kind, self.keep_alive, body.as_bytes()));
     }

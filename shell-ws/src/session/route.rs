@@ -26,6 +26,10 @@ pub(super) enum Api<'a> {
     BatchEvents,
     /// `GET /channels/{channel}`
     Channel(Cow<'a, str>),
+    /// `POST /channels/{channel}/events`, which is deprecated.
+    ChannelEvents(Cow<'a, str>),
+    /// `GET /channels/{channel}/stats`, which is deprecated.
+    ChannelStats(Cow<'a, str>),
     /// `GET /channels`
     Channels,
     /// `POST /events`
@@ -42,8 +46,14 @@ impl Api<'_> {
     /// The method that it is called with.
     pub(super) const fn method(&self) -> &'static str {
         match self {
-            Self::BatchEvents | Self::Events | Self::Terminate(_) => "POST",
-            Self::Channel(_) | Self::Channels | Self::Losing | Self::Users(_) => "GET",
+            Self::BatchEvents | Self::ChannelEvents(_) | Self::Events | Self::Terminate(_) => {
+                "POST"
+            }
+            Self::Channel(_)
+            | Self::ChannelStats(_)
+            | Self::Channels
+            | Self::Losing
+            | Self::Users(_) => "GET",
         }
     }
 }
@@ -86,7 +96,12 @@ fn api<'a>(parts: [Option<&'a str>; 4]) -> Option<Api<'a>> {
         [Some("channels"), None, ..] => Api::Channels,
         [Some("ledger"), Some("connections"), None, _] => Api::Losing,
         [Some("channels"), Some(channel), None, _] => Api::Channel(name(channel)?),
-        [Some("channels"), Some(channel), Some("users"), None] => Api::Users(name(channel)?),
+        [Some("channels"), Some(channel), Some(page), None] => match page {
+            "events" => Api::ChannelEvents(name(channel)?),
+            "stats" => Api::ChannelStats(name(channel)?),
+            "users" => Api::Users(name(channel)?),
+            _ => return None,
+        },
         [Some("users"), Some(user), Some("terminate_connections"), None] => {
             Api::Terminate(name(user)?)
         }
@@ -110,6 +125,9 @@ mod tests {
             ("/apps/1001/channels", Route::Api("1001", Api::Channels)),
             ("/apps/1001/channels/a%3Bb", Route::Api("1001", Api::Channel("a;b".into()))),
             ("/apps/1001/channels/a+b/users", Route::Api("1001", Api::Users("a+b".into()))),
+            ("/apps/1001/channels/a/events", Route::Api("1001", Api::ChannelEvents("a".into()))),
+            ("/apps/1001/channels/a/stats", Route::Api("1001", Api::ChannelStats("a".into()))),
+            ("/apps/1001/channels//stats", Route::Unknown),
             (
                 "/apps/1001/users/u/terminate_connections",
                 Route::Api("1001", Api::Terminate("u".into())),
