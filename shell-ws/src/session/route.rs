@@ -1,5 +1,7 @@
 //! Which page a path is.
 
+use super::fallback::{Name, Verb};
+
 use sluicegate_wire::http;
 use std::borrow::Cow;
 
@@ -9,6 +11,8 @@ pub(super) enum Route<'a> {
     Api(&'a str, Api<'a>),
     /// `/app/{key}`; `None` for any other path below `/app`.
     App(Option<&'a str>),
+    /// `/app/{key}/{server}/{session}/{verb}`, also below `/pusher`: the HTTP fallback.
+    Fallback(Name, Verb),
     Health,
     /// `/ledger`
     Ledger,
@@ -66,6 +70,10 @@ pub(super) const PAGES: &str = "no such page; there are POST /apps/{id}/events, 
     /metrics, /ledger and /ledger/connections/{socket_id}";
 
 pub(super) fn route(path: &str) -> Route<'_> {
+    // Where clients look for the fallback, unless they are told otherwise.
+    if let Some((name, verb)) = fallback(path.strip_prefix("/pusher").unwrap_or(path)) {
+        return Route::Fallback(name, verb);
+    }
     let mut parts = path.strip_prefix('/').unwrap_or(path).split('/');
     match (parts.next(), parts.next()) {
         (Some("health"), None) => Route::Health,
@@ -86,6 +94,14 @@ pub(super) fn route(path: &str) -> Route<'_> {
         }
         _ => Route::Unknown,
     }
+}
+
+fn fallback(path: &str) -> Option<(Name, Verb)> {
+    let mut parts = path.strip_prefix("/app/")?.split('/');
+    let parts =
+        [parts.next()?, parts.next()?, parts.next()?, parts.next()?, parts.next().unwrap_or("")];
+    let [key, server, session, verb, ""] = parts else { return None };
+    Some((Name::new(key, server, session)?, Verb::named(verb)?))
 }
 
 fn api<'a>(parts: [Option<&'a str>; 4]) -> Option<Api<'a>> {
@@ -113,6 +129,11 @@ fn api<'a>(parts: [Option<&'a str>; 4]) -> Option<Api<'a>> {
 mod tests {
     use super::*;
 
+    fn fallback(key: &str, server: u16, verb: Verb) -> Route<'static> {
+        let name = Name::new(key, &server.to_string(), "abcdefgh").unwrap();
+        Route::Fallback(name, verb)
+    }
+
     #[test]
     fn paths_lead_to_routes() {
         for (path, expected) in [
@@ -120,6 +141,17 @@ mod tests {
             ("/app", Route::App(None)),
             ("/app/", Route::App(None)),
             ("/app/key/more", Route::App(None)),
+            ("/app/key/0/abcdefgh/xhr", fallback("key", 0, Verb::Poll)),
+            ("/app/key/999/abcdefgh/xhr_send", fallback("key", 999, Verb::Send)),
+            ("/pusher/app/key/7/abcdefgh/xhr_streaming", fallback("key", 7, Verb::Stream)),
+            ("/app/key/1000/abcdefgh/xhr", Route::App(None)),
+            ("/app/key/+7/abcdefgh/xhr", Route::App(None)),
+            ("/app/key/7/abcdefg/xhr", Route::App(None)),
+            ("/app/key/7/abcdefg~/xhr", Route::App(None)),
+            ("/app/key/7/abcdefgh/websocket", Route::App(None)),
+            ("/app/key/7/abcdefgh/xhr/more", Route::App(None)),
+            ("/app//7/abcdefgh/xhr", Route::App(None)),
+            ("/pusher/app/key", Route::Unknown),
             ("/apps/1001/events", Route::Api("1001", Api::Events)),
             ("/apps/1001/batch_events", Route::Api("1001", Api::BatchEvents)),
             ("/apps/1001/channels", Route::Api("1001", Api::Channels)),
