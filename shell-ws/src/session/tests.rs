@@ -268,6 +268,7 @@ fn frames(mut bytes: &[u8]) -> Vec<String> {
 mod apps;
 mod cache;
 mod extras;
+mod fallback;
 mod ledger;
 mod presence;
 mod private;

@@ -19,6 +19,7 @@ use crate::session::fallback::{MAX_SEND, Part, Post, Verb};
 use crate::session::{Action, MAX_MESSAGE, Session};
 use sluicegate_core::Offer;
 use sluicegate_wire::fallback::{self, Batch, RESPONSE_CHARS};
+use sluicegate_wire::pusher::close;
 
 /// What one part of a response takes of an offer, unless the first frame is longer.
 const BATCH: usize = 64 << 10;
@@ -55,10 +56,8 @@ impl Worker {
         let owner = self.shard.owner_of_post(&post.name);
         if owner == self.port.number() {
             self.take_post(key, &post);
-        } else if self.shard.is_ready {
-            self.move_socket(key, owner, post);
         } else {
-            self.answer(key, Part::Whole(503, b"the server is being stopped\n".to_vec()));
+            self.move_socket(key, owner, post);
         }
     }
 
@@ -138,6 +137,9 @@ impl Worker {
     }
 
     fn open_relay(&mut self, post: &Post) -> Result<Key, (u16, String)> {
+        if !self.shard.is_ready {
+            return Err((close::RECONNECT, "the server is being stopped".to_owned()));
+        }
         let session = Session::fallback(&mut self.shard, post)?;
         let stream = Stream::Relay(Relay::new(post.name.clone()));
         let key = self.insert(stream, session);
@@ -214,6 +216,8 @@ impl Worker {
             }
             _ => {
                 self.end_carrying(key);
+                // What came behind the request was none of its.
+                self.sockets[key.index].need = 0;
                 self.queue(key);
             }
         }

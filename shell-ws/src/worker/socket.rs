@@ -100,7 +100,11 @@ impl Socket {
     /// The deadline that runs, and a number that changes when it starts anew.
     pub(super) const fn wait(&self) -> (Wait, u64) {
         match &self.stream {
-            Stream::Relay(Relay { carrier: None, detached, .. }) => (Wait::Detached, *detached),
+            Stream::Relay(Relay { carrier: None, detached, .. }) => match self.session.wait() {
+                // All that waits for its client is the farewell.
+                (Wait::Flush, _) => (Wait::Linger, *detached),
+                _ => (Wait::Detached, *detached),
+            },
             // What is pending under TLS has the time of what waits to be written.
             _ if self.is_ending => (Wait::Flush, self.session.wait().1),
             _ => self.session.wait(),
