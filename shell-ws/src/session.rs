@@ -8,6 +8,8 @@
 //!                                       └──────────────┘
 //! ```
 //!
+//! A session of the HTTP fallback begins as a WebSocket: [`Session::fallback`].
+//!
 //! Bounds: a session holds no queue. An HTTP request is read when the response before it has gone
 //! out; a WebSocket's commands are read while the core does not pause it.
 

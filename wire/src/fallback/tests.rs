@@ -101,7 +101,7 @@ proptest! {
     ) {
         let all = [messages, vec![long]].concat();
         let body = serde_json::to_vec(&all).unwrap();
-        prop_assert_eq!(understood(frames(&body, 1 << 16).unwrap(), 1 << 16), all.clone());
+        prop_assert_eq!(understood(frames(&body, 1 << 16).unwrap(), 1 << 16), &all[..]);
         let sent: Vec<_> = all.iter().map(|message| text(message)).collect();
         let line = lines(&sent);
         let read: Vec<String> = serde_json::from_str(line.strip_prefix('a').unwrap()).unwrap();
