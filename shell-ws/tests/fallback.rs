@@ -188,6 +188,31 @@ fn a_stream_ends_before_its_client_has_had_enough_and_the_next_one_goes_on() {
 }
 
 #[test]
+fn what_counts_as_delivered_has_left_the_server() {
+    const ALL: u64 = 60;
+    let mut server = Server::start();
+    let mut stream = Stream::start(server.socket_of_few_bytes(), "abcdefgh");
+    say(&mut server.connect(), "abcdefgh", &[subscribe("a")]);
+    stream.messages();
+    let mut publisher = server.connect();
+    for number in 0..ALL {
+        let data = format!("{number} {}", "x".repeat(5_000));
+        assert_eq!(publisher.send(&post(&event("a", &data))).response().status, 200);
+    }
+    let books = server.books();
+    let count = |column: &str| books[column]["records"].as_u64().expect("a number");
+    assert!(count("lag") > 0, "nobody reads: {books}");
+    assert_eq!(count("delivered") + count("dropped") + count("lag"), ALL);
+    // What the kernel has, comes all the same.
+    server.signal("KILL");
+    server.wait();
+    let rest = String::from_utf8(stream.client.rest()).expect("lines are text");
+    // How each of them ends.
+    let whole = rest.matches(r#"x\"}""#).count() as u64;
+    assert!(count("delivered") <= whole, "{} and only {whole}", count("delivered"));
+}
+
+#[test]
 fn a_second_response_ends_the_first() {
     let server = server();
     let mut first = Stream::start(server.connect(), "abcdefgh");

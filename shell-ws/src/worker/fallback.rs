@@ -6,7 +6,8 @@
 //! frames of a client. All of it is in the loop that the session's name leads to: a socket with a
 //! request for a session of another loop goes to that one, as it is.
 //!
-//! A response that breaks before its end is the end of the session, as a broken socket is that of
+//! An offer is settled when its lines are written, so that what a stalled or broken response did not
+//! take was not delivered. A response that breaks before its end is the end of the session, as a broken socket is that of
 //! a WebSocket. A response that ended well leaves the session without a carrier, for a while.
 //!
 //! Bounds: a session is a connection of the core, and counts as one of its app. It has one carrier
@@ -150,6 +151,8 @@ impl Worker {
     /// A response carries what is said in a session from now on. The one before it ends.
     fn attach(&mut self, key: Key, to: Key, post: &Post, is_new: bool) {
         self.release_carrier(to);
+        // Whoever asks for the next response has all of the one before.
+        self.settle(to);
         let is_stream = post.verb == Verb::Stream;
         let mut batch = Batch::default();
         if is_new {
@@ -194,7 +197,7 @@ impl Worker {
             batch.push(frame);
             accepted += frame.len() as u64;
         }
-        self.shard.broker.sent(offer, accepted);
+        self.relay_mut(to).open = Some((offer, accepted));
         let bytes = batch.finish();
         carrier.chars += fallback::chars(&bytes);
         let part = match carrier.is_stream {
@@ -212,6 +215,7 @@ impl Worker {
         let socket = &self.sockets[key.index];
         match socket.partner {
             Some(to) if socket.session.is_carrying() => {
+                self.settle(to);
                 self.shard.broker.writable(self.sockets[to.index].session.outlet());
             }
             _ => {
@@ -225,8 +229,25 @@ impl Worker {
 
     /// A socket has sent the last of a response: the client asks for the next one.
     pub(super) fn end_carrying(&mut self, key: Key) {
-        if let Some(to) = self.sockets[key.index].partner.take() {
-            self.lost_carrier(key, to);
+        let Some(to) = self.sockets[key.index].partner.take() else { return };
+        if self.relay(to).carrier.is_some_and(|carrier| carrier.is_ended) {
+            self.settle(to);
+        }
+        self.lost_carrier(key, to);
+    }
+
+    /// A carrier has not written all that it has. Until it does, the peer takes less than it is
+    /// offered.
+    pub(super) fn stalled(&mut self, key: Key) {
+        if let Some(to) = self.sockets[key.index].partner {
+            self.shard.broker.refused(self.sockets[to.index].session.outlet());
+        }
+    }
+
+    /// What was on its way has come.
+    fn settle(&mut self, to: Key) {
+        if let Some((offer, accepted)) = self.relay_mut(to).open.take() {
+            self.shard.broker.sent(offer, accepted);
         }
     }
 

@@ -4,6 +4,7 @@ use super::fallback::Carrier;
 use crate::session::fallback::Name;
 use crate::tls::Tls;
 use mio::net::TcpStream;
+use sluicegate_core::Offer;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::Shutdown;
 
@@ -20,13 +21,16 @@ pub(super) struct Relay {
     pub(super) name: Name,
     /// Whose response carries what is said in it.
     pub(super) carrier: Option<Carrier>,
+    /// What is on its way in a response, and how much of it: an offer stays open until its lines are
+    /// written, or whoever asks for the next response shows that they came.
+    pub(super) open: Option<(Offer, u64)>,
     /// How often it was left without one.
     pub(super) detached: u64,
 }
 
 impl Relay {
     pub(super) const fn new(name: Name) -> Self {
-        Self { name, carrier: None, detached: 0 }
+        Self { name, carrier: None, open: None, detached: 0 }
     }
 }
 

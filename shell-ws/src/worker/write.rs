@@ -36,6 +36,7 @@ impl Worker {
                     self.deadlines.update(&mut self.sockets, key.index, self.now);
                 }
                 if is_short {
+                    self.stalled(key);
                     self.want_writable(key, true);
                 }
             }

@@ -77,12 +77,17 @@ impl Server {
 
     /// The same of the development app, whose socket takes few bytes that nobody reads.
     pub(crate) fn client_of_few_bytes(&self) -> (Client, String) {
+        Self::welcomed(self.socket_of_few_bytes(), "app-key")
+    }
+
+    /// A socket that takes few bytes that nobody reads.
+    pub(crate) fn socket_of_few_bytes(&self) -> Client {
         let socket = Socket::new(Domain::for_address(self.address), Type::STREAM, None);
         let socket = socket.expect("there are sockets");
         // The window is agreed when the connection is made: later would be too late.
         socket.set_recv_buffer_size(4 << 10).expect("a socket takes a size");
         socket.connect(&self.address.into()).expect("the server listens");
-        Self::welcomed(Client::over(socket.into()), "app-key")
+        Client::over(socket.into())
     }
 
     fn welcomed(mut client: Client, key: &str) -> (Client, String) {
