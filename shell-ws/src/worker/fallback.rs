@@ -6,9 +6,10 @@
 //! frames of a client. All of it is in the loop that the session's name leads to: a socket with a
 //! request for a session of another loop goes to that one, as it is.
 //!
-//! An offer is settled when its lines are written, so that what a stalled or broken response did not
-//! take was not delivered. A response that breaks before its end is the end of the session, as a broken socket is that of
-//! a WebSocket. A response that ended well leaves the session without a carrier, for a while.
+//! An offer is settled when its lines are written, so that what a stalled or broken response did
+//! not take was not delivered. A response that breaks before its end is the end of the session, as
+//! a broken socket is that of a WebSocket. A response that ended well leaves the session without a
+//! carrier, for a while.
 //!
 //! Bounds: a session is a connection of the core, and counts as one of its app. It has one carrier
 //! at most, [`BATCH`] and a frame on the way in it, and [`INBOX`] that is not digested.

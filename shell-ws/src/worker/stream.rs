@@ -21,8 +21,8 @@ pub(super) struct Relay {
     pub(super) name: Name,
     /// Whose response carries what is said in it.
     pub(super) carrier: Option<Carrier>,
-    /// What is on its way in a response, and how much of it: an offer stays open until its lines are
-    /// written, or whoever asks for the next response shows that they came.
+    /// What is on its way in a response, and how much of it: an offer stays open until its lines
+    /// are written, or whoever asks for the next response shows that they came.
     pub(super) open: Option<(Offer, u64)>,
     /// How often it was left without one.
     pub(super) detached: u64,
