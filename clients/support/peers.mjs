@@ -20,16 +20,18 @@ const CONNECT_MS = 20_000;
 /**
  * A pusher-js client of the server on `port`. It tries nothing but that server. `authority` signs
  * for its channels, and `user` is who it is when it signs in: a value, or a function of its own.
- * With `tls` it comes by wss, and trusts what its process does.
+ * With `tls` it comes by wss, and trusts what its process does. It uses no transports but these.
  */
-export function subscriber(port, { key = APP.key, authority, user, tls = false } = {}) {
+export function subscriber(port, options = {}) {
+  const { key = APP.key, authority, user, tls = false, transports = ["ws"] } = options;
   return new PusherJs(key, {
     channelAuthorization: { customHandler: (wish, done) => authorize(wish, done, authority) },
     cluster: "none",
-    enabledTransports: ["ws"],
+    enabledTransports: transports,
     forceTLS: tls,
     httpHost: "127.0.0.1",
     httpPort: port,
+    httpsPort: port,
     userAuthentication: { customHandler: (wish, done) => authenticate(wish, done, user) },
     wsHost: "127.0.0.1",
     wsPort: port,

@@ -1,6 +1,7 @@
 //! Whole connections of the Pusher server, without sockets: any bytes, cut anywhere, come in;
 //! transports take any part of what is offered; time passes. Nothing panics, the books close after
-//! each step, and what a transport got is whole responses and frames.
+//! each step, and what a transport got is whole responses and frames. Sessions of the HTTP fallback
+//! are fed by what others post.
 #![no_main]
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -8,9 +9,12 @@ use libfuzzer_sys::fuzz_target;
 use md5::{Digest, Md5};
 use sha2::Sha256;
 use sluicegate_core::{Effect, Instant, Limits, Notice, Offer, Progress};
+use sluicegate_wire::fallback;
 use sluicegate_ws::apps::App;
-use sluicegate_ws::session::{Action, Session, Took};
+use sluicegate_ws::session::fallback::{Name, Part, Post, Verb};
+use sluicegate_ws::session::{Action, MAX_MESSAGE, Session, Took};
 use sluicegate_ws::shard::Shard;
+use std::collections::BTreeMap;
 
 const SECONDS: u64 = 1_700_000_000;
 
@@ -76,6 +80,8 @@ struct Peer {
 struct World {
     shard: Shard,
     peers: Vec<Peer>,
+    /// Sessions of the fallback.
+    relays: BTreeMap<Name, usize>,
     refusing: Vec<sluicegate_core::OutletId>,
     millis: u64,
 }
@@ -91,20 +97,64 @@ impl World {
         let mut shard = Shard::new(limits(), vec![app], || 0x0123_4567_89ab_cdef).expect("it fits");
         shard.is_ready = true;
         shard.unix_seconds = SECONDS;
-        Self { shard, peers: Vec::new(), refusing: Vec::new(), millis: 0 }
+        Self { shard, peers: Vec::new(), relays: BTreeMap::new(), refusing: Vec::new(), millis: 0 }
     }
 
     fn connect(&mut self) {
         let Ok(mut session) = Session::open(&mut self.shard) else { return };
         session.settle(&mut self.shard, self.peers.len() as u64);
+        self.push(session, false);
+    }
+
+    fn push(&mut self, session: Session, is_websocket: bool) {
         self.peers.push(Peer {
             session: Some(session),
             inbox: Vec::new(),
             out: Vec::new(),
-            is_websocket: false,
+            is_websocket,
             socket_id: String::new(),
             takes: 255,
         });
+    }
+
+    /// Answers what a peer has posted, if it has.
+    fn post(&mut self, at: usize) -> bool {
+        let post = self.peers[at].session.as_mut().and_then(Session::take_post);
+        let Some(post) = post else { return false };
+        let part = self.posted(&post);
+        let session = self.peers[at].session.as_mut().expect("it has posted");
+        assert!(session.is_carrying() && session.can_carry());
+        session.answer(&mut self.shard, part);
+        assert!(!session.is_carrying());
+        true
+    }
+
+    fn posted(&mut self, post: &Post) -> Part {
+        let found = self.relays.get(&post.name).copied();
+        let found = found.filter(|at| self.peers[*at].session.is_some());
+        match (post.verb, found) {
+            (Verb::Send, None) => Part::Whole(404, Vec::new()),
+            (Verb::Send, Some(at)) => match fallback::frames(&post.body, MAX_MESSAGE) {
+                Ok(frames) => {
+                    self.feed(at, &frames);
+                    Part::Whole(204, Vec::new())
+                }
+                Err(_) => Part::Whole(400, Vec::new()),
+            },
+            (Verb::Poll | Verb::Stream, Some(at)) => {
+                self.feed(at, &fallback::here());
+                Part::Whole(200, Vec::new())
+            }
+            (Verb::Poll | Verb::Stream, None) => match Session::fallback(&mut self.shard, post) {
+                Ok(mut session) => {
+                    session.settle(&mut self.shard, self.peers.len() as u64);
+                    self.relays.insert(post.name.clone(), self.peers.len());
+                    self.push(session, true);
+                    Part::Whole(200, b"o\n".to_vec())
+                }
+                Err((code, reason)) => Part::Whole(200, fallback::refusal(code, &reason)),
+            },
+        }
     }
 
     fn act(&mut self, at: usize, action: Action) {
@@ -160,6 +210,7 @@ impl World {
             while self.shard.poll_hook().is_some() {}
             for at in 0..self.peers.len() {
                 moved |= self.digest(at);
+                moved |= self.post(at);
             }
             if !moved {
                 return;
@@ -221,7 +272,7 @@ impl World {
         }
         let at = source.below(self.peers.len().max(1));
         let at = Some(at).filter(|at| *at < self.peers.len())?;
-        match kind % 13 {
+        match kind % 14 {
             1 | 2 => self.feed(at, source.some()),
             3 => self.feed(at, UPGRADE),
             4 => {
@@ -244,6 +295,10 @@ impl World {
             }
             10 => self.timeout(at),
             11 => self.end(at),
+            13 => {
+                let request = post(source, &self.peers[at].socket_id);
+                self.feed(at, request.as_bytes());
+            }
             12 => {
                 if let Some(session) =
                     self.peers[at].session.as_mut().filter(|_| source.below(4) == 0)
@@ -401,6 +456,22 @@ fn call(source: &mut Source<'_>) -> String {
     let length = body.len();
     format!(
         "{method} /apps/1001/{page}?{query}&auth_signature={signature} HTTP/1.1\r\nHost: h\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    )
+}
+
+/// A request of the HTTP fallback, for one of few sessions.
+fn post(source: &mut Source<'_>, socket_id: &str) -> String {
+    let session = source.below(3);
+    let (verb, body) = match source.below(5) {
+        0 => ("xhr", String::new()),
+        1 => ("xhr_streaming", String::new()),
+        2 => ("xhr_send", String::from_utf8_lossy(source.some()).into_owned()),
+        _ => ("xhr_send", serde_json::json!([command(source, socket_id)]).to_string()),
+    };
+    let length = body.len();
+    format!(
+        "POST /pusher/app/app-key/1/session{session}/{verb}?protocol=7 HTTP/1.1\r\nHost: h\r\n\
          Content-Length: {length}\r\n\r\n{body}"
     )
 }

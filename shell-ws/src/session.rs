@@ -8,12 +8,15 @@
 //!                                       └──────────────┘
 //! ```
 //!
+//! A session of the HTTP fallback begins as a WebSocket: [`Session::fallback`].
+//!
 //! Bounds: a session holds no queue. An HTTP request is read when the response before it has gone
 //! out; a WebSocket's commands are read while the core does not pause it.
 
 mod auth;
 mod channel;
 mod client_event;
+pub mod fallback;
 mod http;
 mod ledger;
 mod query;
@@ -28,6 +31,7 @@ mod tests;
 
 use crate::shard::{Shard, Word};
 use bytes::Bytes;
+use fallback::{Part, Post};
 use http::Http;
 use sluicegate_core::{Close, ConnId, Gap, Lane, Notice, OutletId, Refusal, SubId};
 use sluicegate_wire::pusher;
@@ -90,6 +94,10 @@ pub enum Action {
 pub enum Wait {
     /// WebSocket: until the peer is asked for a sign of life.
     Activity,
+    /// None: a response carries what is said in a session of the fallback, which has its own.
+    Carry,
+    /// HTTP fallback: a client must ask for its next response.
+    Detached,
     /// What waits must be written.
     Flush,
     /// WebSocket: the app is for users who say who they are.
@@ -108,8 +116,10 @@ pub enum Wait {
 
 impl Wait {
     /// Every kind.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Activity,
+        Self::Carry,
+        Self::Detached,
         Self::Flush,
         Self::Identity,
         Self::Idle,
@@ -408,6 +418,79 @@ impl Session {
     /// The connection of the core that is read.
     pub const fn conn(&self) -> ConnId {
         self.link.conn
+    }
+
+    /// A new session of the HTTP fallback: from its first byte on what a WebSocket is after its
+    /// handshake. Frames go in and out, and the host makes lines of them. Or why there is none: a
+    /// close code and its reason.
+    pub fn fallback(shard: &mut Shard, post: &Post) -> Result<Self, (u16, String)> {
+        let asked = (post.query.as_str(), post.origin.as_deref());
+        let (link, admitted) = http::open(shard, u64::MAX, Some(post.name.key()), asked)?;
+        let socket = Box::new(http::establish(shard, link, admitted));
+        let wants_gaps = socket.wants_gaps();
+        Ok(Self { link, mode: Mode::WebSocket(socket), serial: 0, wants_gaps })
+    }
+
+    /// What a request of the fallback asks: the host answers it with [`answer`](Self::answer). It
+    /// is told once.
+    pub fn take_post(&mut self) -> Option<Box<Post>> {
+        match &mut self.mode {
+            Mode::Http(http) => http.take_post(),
+            Mode::Closing | Mode::Lingering | Mode::WebSocket(_) => None,
+        }
+    }
+
+    /// A part of the response to a request of the fallback.
+    pub fn answer(&mut self, shard: &mut Shard, part: Part) {
+        let Mode::Http(http) = &mut self.mode else { return };
+        http.part(shard, self.link, part);
+        if !http.is_carrying() {
+            let ends = !http.keeps_alive();
+            self.serial += 1;
+            if ends {
+                self.begin_closing(shard);
+            }
+        }
+    }
+
+    /// Goes on with a request of the fallback that another shard has read.
+    pub fn resume(&mut self, keep_alive: bool) {
+        if let Mode::Http(http) = &mut self.mode {
+            http.resume(keep_alive);
+        }
+    }
+
+    /// Whether a request of the fallback is being answered, and all that was said is written.
+    pub const fn can_carry(&self) -> bool {
+        match &self.mode {
+            Mode::Http(http) => http.can_carry(),
+            Mode::Closing | Mode::Lingering | Mode::WebSocket(_) => false,
+        }
+    }
+
+    /// Whether a request of the fallback is being answered.
+    pub const fn is_carrying(&self) -> bool {
+        match &self.mode {
+            Mode::Http(http) => http.is_carrying(),
+            Mode::Closing | Mode::Lingering | Mode::WebSocket(_) => false,
+        }
+    }
+
+    /// Whether the connection stays open after the response, as far as is known.
+    pub const fn keeps_alive(&self) -> bool {
+        match &self.mode {
+            Mode::Http(http) => http.keeps_alive(),
+            Mode::Closing | Mode::Lingering | Mode::WebSocket(_) => false,
+        }
+    }
+
+    /// The client has sent more than is taken at once: nothing of it is lost in silence.
+    pub fn flooded(&mut self, shard: &mut Shard) {
+        if matches!(self.mode, Mode::WebSocket(_)) {
+            let text = "more was sent than is taken at once";
+            self.link.close_with(shard, Close::Now, pusher::close::OVER_CAPACITY, text);
+            self.begin_closing(shard);
+        }
     }
 
     /// Bytes of a message that is not whole.

@@ -9,6 +9,7 @@ use crate::channels::Channels;
 use crate::counting::Counting;
 use crate::hooks;
 use crate::note::Note;
+use crate::session::fallback::Name;
 use crate::settings::Settings;
 use crate::socket_id;
 use crate::users::Users;
@@ -200,6 +201,11 @@ impl Shard {
     /// The shard and the outlet behind a socket id. It may be stale; the core knows.
     pub fn find_socket(&self, socket_id: &str) -> Option<(u32, OutletId)> {
         socket_id::find(&self.key, socket_id)
+    }
+
+    /// The shard that has a session of the HTTP fallback.
+    pub fn owner_of_post(&self, name: &Name) -> u32 {
+        name.owner(&self.key, self.shards())
     }
 
     /// What metrics collectors are shown of this shard.

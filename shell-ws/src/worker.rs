@@ -9,6 +9,7 @@
 mod accept;
 mod apps;
 mod deadlines;
+mod fallback;
 mod mesh;
 mod read;
 mod socket;
@@ -20,6 +21,7 @@ mod write;
 use crate::directory::Board;
 use crate::hooks::queue::Totals;
 use crate::hooks::sender::Sender;
+use crate::session::fallback::Name;
 use crate::session::{Action, Session};
 use crate::shard::{Shard, Word};
 use crate::tls::Tls;
@@ -41,7 +43,7 @@ use sluicegate_host::pool::Loan;
 use sluicegate_host::psi::Pressure;
 use sluicegate_host::tape::Recording;
 use socket::{Key, Socket};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +52,7 @@ use stream::Stream;
 
 pub use accept::Listener;
 pub use deadlines::Timing;
+pub use fallback::Moved;
 pub use mesh::Letter;
 
 /// Deliveries that one turn prepares.
@@ -90,6 +93,10 @@ pub struct Worker {
     /// Of the memory budget, when there are others to share it with.
     loan: Option<Loan>,
     sockets: Slab<Socket>,
+    /// Sessions of the HTTP fallback that this loop has.
+    relays: BTreeMap<Name, Key>,
+    /// Sockets for other loops, by number.
+    moves: Vec<VecDeque<Box<Moved>>>,
     deadlines: Deadlines,
     acceptor: Option<Acceptor>,
     /// What connections are made with, where they are made under TLS.
@@ -159,6 +166,7 @@ impl Worker {
         let Parts { poll, port, node, board, loan, stop, clock } = parts;
         shard.unix_seconds = clock.unix_seconds();
         let acceptor = Acceptor::new(listener, poll.registry())?;
+        let moves = (0..shard.shards()).map(|_| VecDeque::new()).collect();
         let mut stop = match stop {
             None => None,
             Some(stop) => {
@@ -180,6 +188,8 @@ impl Worker {
             changing: Changing::default(),
             loan,
             sockets: Slab::default(),
+            relays: BTreeMap::new(),
+            moves,
             deadlines: Deadlines::new(timing),
             acceptor: Some(acceptor),
             tls: None,
@@ -366,7 +376,9 @@ impl Worker {
         match action {
             Action::None => {}
             Action::Drop => return self.drop_socket(key),
+            Action::ShutDown if self.is_relay(key) => return self.drop_socket(key),
             Action::ShutDown => {
+                self.end_carrying(key);
                 self.end_stream(key);
                 if !key.is_live(&self.sockets) {
                     return;
@@ -383,7 +395,8 @@ impl Worker {
             return;
         }
         let socket = &mut self.sockets[key.index];
-        if event.is_error() && !matches!(socket.stream.socket().take_error(), Ok(None)) {
+        let error = |stream: &mut TcpStream| !matches!(stream.take_error(), Ok(None));
+        if event.is_error() && socket.stream.socket().is_some_and(error) {
             return self.drop_socket(key);
         }
         if event.is_writable() && socket.wants_writable {
@@ -436,28 +449,55 @@ impl Worker {
                 Err(_) => return session.end(&mut self.shard),
             },
         };
+        self.insert(stream, session);
+    }
+
+    /// Serves a stream from now on; it is gone at once when it cannot be watched.
+    fn insert(&mut self, stream: Stream, session: Session) -> Key {
         let (index, generation) = self.sockets.insert(Socket::new(stream, session));
-        self.shard.process.sockets += 1;
         let key = Key { index, generation };
         let socket = &mut self.sockets[index];
         socket.session.settle(&mut self.shard, key.bits());
         let registry = self.poll.registry();
-        if registry.register(socket.stream.socket(), key.token(), Interest::READABLE).is_err() {
-            return self.drop_socket(key);
+        if let Some(stream) = socket.stream.socket() {
+            self.shard.process.sockets += 1;
+            if registry.register(stream, key.token(), Interest::READABLE).is_err() {
+                self.drop_socket(key);
+                return key;
+            }
         }
         self.deadlines.update(&mut self.sockets, index, self.now);
+        key
     }
 
     fn drop_socket(&mut self, key: Key) {
-        self.deadlines.disarm(&mut self.sockets, key.index);
-        let mut socket = self.sockets.remove(key.index);
-        // Closing the descriptor deregisters it all the same.
-        let _ = self.poll.registry().deregister(socket.stream.socket());
+        let socket = self.take_socket(key);
         socket.session.end(&mut self.shard);
-        self.shard.process.sockets -= 1;
+        if let Some(to) = socket.partner {
+            self.lost_carrier(key, to);
+        }
+        if let Stream::Relay(relay) = socket.stream {
+            self.end_relay(key, relay);
+        }
         if let Some(acceptor) = &mut self.acceptor {
             acceptor.retry();
         }
+    }
+
+    /// Serves a socket no more.
+    fn take_socket(&mut self, key: Key) -> Socket {
+        self.deadlines.disarm(&mut self.sockets, key.index);
+        let mut socket = self.sockets.remove(key.index);
+        if let Some(stream) = socket.stream.socket() {
+            // Closing the descriptor deregisters it all the same.
+            let _ = self.poll.registry().deregister(stream);
+            self.shard.process.sockets -= 1;
+        }
+        socket
+    }
+
+    fn is_relay(&self, key: Key) -> bool {
+        matches!(self.sockets[key.index].stream, Stream::Relay(_))
     }
 
     /// What happens once per second, or later when there was nothing to do meanwhile.
@@ -480,7 +520,7 @@ impl Worker {
     fn expire(&mut self) {
         while let Some(index) = self.deadlines.due(&mut self.sockets, self.now) {
             let key = Key { index, generation: self.sockets.generation(index) };
-            let action = self.sockets[index].session.timeout(&mut self.shard);
+            let action = self.sockets[index].timeout(&mut self.shard);
             self.act(key, action);
         }
     }

@@ -24,6 +24,10 @@ struct Secure {
 
 impl Secure {
     fn start(name: &str) -> Self {
+        Self::with(name, 1)
+    }
+
+    fn with(name: &str, workers: u32) -> Self {
         let folder = std::env::temp_dir().join(format!("sluicegate-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let cert = certify(&folder);
@@ -35,7 +39,8 @@ impl Secure {
         );
         std::fs::write(folder.join("ws.toml"), config).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate-ws"));
-        let command = command.args(["--port", "0", "--config"]).arg(folder.join("ws.toml"));
+        let command = command.args(["--port", "0", "--workers", &workers.to_string(), "--config"]);
+        let command = command.arg(folder.join("ws.toml"));
         Self { server: Server::with(command), folder, cert }
     }
 
@@ -59,6 +64,12 @@ impl Secure {
 
     fn connect(&self) -> Stream {
         self.try_connect().unwrap()
+    }
+
+    /// Publishes an event, and returns the status.
+    fn connect_and_publish(&self) -> u16 {
+        let answer = ask(&mut self.connect(), &post(&event("a", "once")));
+        answer[9..12].parse().unwrap()
     }
 }
 
@@ -178,4 +189,33 @@ fn a_certificate_is_read_again_and_connections_live_on() {
     assert!(secure.try_connect().is_ok(), "a wrong pair changes nothing");
     secure.server.signal("TERM");
     assert!(secure.server.wait().success());
+}
+
+#[test]
+fn the_fallback_moves_a_connection_to_the_loop_of_its_session() {
+    let secure = Secure::with("tls-fallback", 3);
+    let mut stream = secure.connect();
+    let mut request = |session: u32, verb: &str, body: &str| {
+        let length = body.len();
+        let request = format!(
+            "POST /pusher/app/app-key/1/name{session:0>4}/{verb}?protocol=7 HTTP/1.1\r\n\
+             Host: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        ask(&mut stream, request.as_bytes())
+    };
+    let wish = r#"["{\"event\":\"pusher:subscribe\",\"data\":{\"channel\":\"a\"}}"]"#;
+    for session in 0..20 {
+        assert!(request(session, "xhr", "").ends_with("\r\n\r\no\n"));
+        assert!(request(session, "xhr_send", wish).starts_with("HTTP/1.1 204 "));
+    }
+    for session in 0..20 {
+        let mut seen = String::new();
+        while !seen.contains("subscription_succeeded") {
+            seen += &request(session, "xhr", "");
+        }
+    }
+    assert_eq!(secure.connect_and_publish(), 200);
+    for session in 0..20 {
+        assert!(request(session, "xhr", "").contains("once"), "on every loop");
+    }
 }

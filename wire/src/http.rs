@@ -46,6 +46,8 @@ pub struct Head<'a> {
     pub content_length: u64,
     /// Whether the connection stays open after the response.
     pub keep_alive: bool,
+    /// Whether the response may come in chunks: not over HTTP/1.0.
+    pub takes_chunks: bool,
     /// Whether the client waits for `100 Continue` before it sends its body.
     pub expect_continue: bool,
     /// The Host field.
@@ -199,6 +201,7 @@ pub fn parse(buf: &[u8]) -> Result<Parse<'_>, Fault> {
         query,
         content_length: fields.body_length()?,
         keep_alive: !fields.close && (minor == 1 || fields.keep_alive),
+        takes_chunks: minor == 1,
         expect_continue: fields.expect_continue,
         host: fields.host,
         origin: fields.origin,
@@ -351,6 +354,50 @@ pub struct Content<'a> {
     /// The body.
     pub body: &'a [u8],
 }
+
+/// How long the body of a response is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// It comes in chunks: see [`chunk`].
+    Chunks,
+    /// There is none, and nothing says so: for status 204.
+    None,
+    /// It ends with the connection.
+    UntilEnd,
+}
+
+/// The head of a response without Content-Length.
+pub fn response_head(
+    status: u16,
+    keep_alive: bool,
+    length: Length,
+    headers: &[(&str, &str)],
+) -> Vec<u8> {
+    let mut out = format!("HTTP/1.1 {status} {}\r\n", reason(status)).into_bytes();
+    let coding = (length == Length::Chunks).then_some(("Transfer-Encoding", "chunked"));
+    let connection = ("Connection", if keep_alive { "keep-alive" } else { "close" });
+    for (name, value) in coding.iter().chain([&connection]).chain(headers) {
+        debug_assert!(!name.contains(['\r', '\n']) && !value.contains(['\r', '\n']), "{name}");
+        for part in [name, ": ", value, "\r\n"] {
+            out.extend_from_slice(part.as_bytes());
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+    out
+}
+
+/// Appends a chunk of a body (RFC 9112 §7.1). Without bytes it appends nothing: an empty chunk is
+/// the end of a body.
+pub fn chunk(out: &mut Vec<u8>, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        out.extend_from_slice(format!("{:x}\r\n", bytes.len()).as_bytes());
+        out.extend_from_slice(bytes);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// The end of a body in chunks.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// A whole response with Content-Length, in one allocation.
 pub fn response(status: u16, content_type: &str, keep_alive: bool, body: &[u8]) -> Vec<u8> {

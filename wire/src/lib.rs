@@ -3,6 +3,7 @@
 //! | module | text it follows | bound on what it holds |
 //! |---|---|---|
 //! | [`ws`] | RFC 6455 §5, §7.4, §8.1, server side | one buffer of `max_message` bytes |
+//! | [`fallback`] | the HTTP fallback of pusher-js | nothing |
 //! | [`http`] | RFC 9112 heads, RFC 6455 §4.2 | nothing; a head is at most 8 KiB and 64 headers |
 //! | [`pusher`] | Pusher Channels protocol 4 to 7 | nothing; JSON at most 64 levels deep |
 //! | [`quic`] | `PROTOCOL.md` | one frame of `max_frame_bytes` |
@@ -15,6 +16,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod fallback;
 pub mod http;
 mod json;
 pub mod pusher;

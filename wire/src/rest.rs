@@ -1,5 +1,5 @@
-//! The Pusher Channels HTTP API: bodies of `POST /events` and `POST /batch_events`, and the text
-//! that is signed.
+//! The Pusher Channels HTTP API: bodies of `POST /events`, `POST /batch_events` and the deprecated
+//! `POST /channels/{channel}/events`, and the text that is signed.
 //!
 //! Bounds: a body is as long as the caller lets it be; at most [`MAX_CHANNELS`] channels are
 //! kept, whatever it holds. Reading recurses nowhere. Every refusal names the field, what is
@@ -231,6 +231,26 @@ fn list_of(name: &str) -> Option<&str> {
     name.strip_suffix(']')?.rsplit_once('[').map(|(list, _)| list)
 }
 
+/// Reads the deprecated `POST /channels/{channel}/events`: the event's name and perhaps a socket id
+/// in the query, and the data as it is in the body.
+///
+/// Unknown parameters are ignored. Cost: O(bytes of query and body).
+pub fn channel_event(
+    channel: &str,
+    query: &str,
+    body: &[u8],
+    bounds: Bounds,
+) -> Result<Trigger, BadBody> {
+    let name = name(parameter(query, "name"))?;
+    let channels = unique(Vec::from([String::from(channel)]), bounds.channel)?;
+    let data = core::str::from_utf8(body).map_err(|_| BadBody::NotUtf8)?;
+    if data.len() > bounds.data {
+        return Err(BadBody::DataTooLong { len: data.len(), max: bounds.data });
+    }
+    let socket_id = socket_id(parameter(query, "socket_id"))?;
+    Ok(Trigger { name, channels, data: String::from(data), socket_id, info: None })
+}
+
 /// Why a batch is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadBatch {
@@ -370,6 +390,7 @@ fn channels(fields: &Fields<'_>, max: usize) -> Result<Vec<String>, BadBody> {
     unique(named, max)
 }
 
+/// Checked names, each once.
 fn unique(named: Vec<String>, max: usize) -> Result<Vec<String>, BadBody> {
     let mut unique = Vec::with_capacity(named.len());
     for (index, channel) in named.into_iter().enumerate() {

@@ -1,15 +1,17 @@
 //! The HTTP side of a connection: pages, the publishing API, the upgrade to WebSocket.
 
 use super::auth::Signed;
+use super::fallback;
+use super::fallback::{Exchange, MAX_SEND, Part, Post, Verb};
 use super::query::{self, Gather};
-use super::rest::{self, Answer, Reply};
+use super::rest::{self, Answer, Form, Reply};
 use super::route::{Api, PAGES, Route, route};
 use super::websocket::WebSocket;
 use super::{Link, Step, Wait};
 use crate::apps::Seat;
 use crate::note::{self, Asker};
 use crate::shard::Shard;
-use sluicegate_core::{Close, ConnId, Lane, OutletId, Pipe, Refusal, TenantId};
+use sluicegate_core::{Close, ConnId, Lane, Pipe, Refusal, TenantId};
 use sluicegate_wire::http::{self, Content, Head, PLAIN, Parse};
 use sluicegate_wire::pusher::{self, close};
 use sluicegate_wire::ws;
@@ -25,10 +27,14 @@ pub(super) struct Http {
     failed: Option<Refusal>,
     /// What the present request asks others: asked when its publishes are sequenced.
     asked: Option<Gather>,
+    /// The present request publishes in the deprecated form, whose success is 202.
+    is_accepted: bool,
     /// Numbers the requests.
     request: u64,
     /// Response bytes that the transport has not accepted yet.
     unsent: u64,
+    /// What the present request of the fallback is at.
+    exchange: Exchange,
     keep_alive: bool,
     /// The present request was told to go on.
     continued: bool,
@@ -40,6 +46,10 @@ pub(super) struct Http {
 
 impl Http {
     pub(super) fn receive(&mut self, shard: &mut Shard, link: Link, buf: &[u8]) -> Step {
+        if self.is_carrying() && buf.len() < http::MAX_HEAD {
+            // Nothing is expected. Whether the client is still there is found out by reading.
+            return Step::Need(buf.len() + 1);
+        }
         if self.is_busy() || self.unsent > 0 {
             return Step::Blocked;
         }
@@ -110,6 +120,10 @@ impl Http {
                 let text = "not ready: the server is being stopped";
                 self.reply(shard, link, &Reply::new(503, text));
             }
+            (Route::Fallback(name, verb), "POST") => {
+                self.post(shard, link, Post::new(name, verb, head, body));
+            }
+            (Route::Fallback(..), "OPTIONS") => self.preflight(shard, link),
             (Route::App(_), _) => {
                 let text = "this address speaks WebSocket: connect with a Pusher client";
                 self.reply(shard, link, &Reply::new(426, text).header("Upgrade", "websocket"));
@@ -118,6 +132,7 @@ impl Http {
             (route, method) => {
                 let allowed = match &route {
                     Route::Api(_, api) => api.method(),
+                    Route::Fallback(..) => "POST",
                     _ => "GET",
                 };
                 // The response to HEAD has no body, so where the next one begins is not clear.
@@ -126,6 +141,92 @@ impl Http {
                 self.reply(shard, link, &Reply::new(405, text).header("Allow", allowed));
             }
         }
+    }
+
+    /// A whole request of the fallback: what it is answered, the host knows.
+    fn post(&mut self, shard: &mut Shard, link: Link, post: Post) {
+        if post.verb == Verb::Send && post.body.len() > MAX_SEND {
+            let text = format!("a body of more than {MAX_SEND} bytes: send less at once\n");
+            return self.part(shard, link, Part::Whole(413, text.into_bytes()));
+        }
+        self.exchange = Exchange::Asked(Box::new(post));
+    }
+
+    /// Browsers ask before they post JSON to another origin.
+    fn preflight(&mut self, shard: &mut Shard, link: Link) {
+        let head =
+            http::response_head(204, self.keep_alive, http::Length::None, fallback::PREFLIGHT);
+        self.respond(shard, link, head);
+    }
+
+    /// A part of the response to the present request of the fallback.
+    pub(super) fn part(&mut self, shard: &mut Shard, link: Link, part: Part) {
+        let (was, bytes) = match part {
+            Part::Whole(status, body) => {
+                self.exchange = Exchange::None;
+                self.keep_alive &= shard.is_ready;
+                let response = fallback::whole(status, self.keep_alive, &body);
+                return self.respond(shard, link, response);
+            }
+            Part::Begin { chunked, bytes } => {
+                self.keep_alive &= shard.is_ready && chunked;
+                let mut head = fallback::stream_head(self.keep_alive, chunked);
+                fallback::put(&mut head, chunked, &bytes);
+                (Exchange::Streams { chunked }, head)
+            }
+            Part::More(bytes) => {
+                let mut out = Vec::with_capacity(bytes.len() + 16);
+                let was = std::mem::take(&mut self.exchange);
+                fallback::put(&mut out, was.is_chunked(), &bytes);
+                (was, out)
+            }
+            Part::End(bytes) => {
+                let mut out = Vec::with_capacity(bytes.len() + 16);
+                let was = std::mem::take(&mut self.exchange);
+                fallback::put(&mut out, was.is_chunked(), &bytes);
+                if was.is_chunked() {
+                    out.extend_from_slice(http::LAST_CHUNK);
+                }
+                self.keep_alive &= shard.is_ready;
+                return self.respond(shard, link, out);
+            }
+        };
+        self.exchange = was;
+        self.served = true;
+        self.send(shard, link, bytes);
+    }
+
+    /// What the present request of the fallback asks, once: then the host answers it, part by part.
+    pub(super) fn take_post(&mut self) -> Option<Box<Post>> {
+        match std::mem::replace(&mut self.exchange, Exchange::Waits) {
+            Exchange::Asked(post) => Some(post),
+            other => {
+                self.exchange = other;
+                None
+            }
+        }
+    }
+
+    /// Goes on with a request of the fallback that another shard has read.
+    pub(super) fn resume(&mut self, keep_alive: bool) {
+        self.exchange = Exchange::Waits;
+        self.keep_alive = keep_alive;
+        self.served = true;
+    }
+
+    /// Whether a request of the fallback is being answered.
+    pub(super) const fn is_carrying(&self) -> bool {
+        !matches!(self.exchange, Exchange::None)
+    }
+
+    /// Whether the next part of its response can be made.
+    pub(super) const fn can_carry(&self) -> bool {
+        self.is_carrying() && self.unsent == 0
+    }
+
+    /// Whether it stays open after the response, as far as is known.
+    pub(super) const fn keeps_alive(&self) -> bool {
+        self.keep_alive
     }
 
     /// Asks for something that needs no signature.
@@ -153,8 +254,7 @@ impl Http {
         let stripped = shard.settings.strip(head.path);
         let Head { method, path, query, .. } = *head;
         let request = Signed { method, path, stripped, query, body };
-        let is_batch = matches!(api, Api::BatchEvents);
-        if !is_batch && !matches!(api, Api::Events) {
+        let Some(form) = Form::of(api) else {
             match query::ask(shard, id, api, request) {
                 Ok(asked) => {
                     self.asked = Some(asked);
@@ -163,7 +263,8 @@ impl Http {
                 Err(reply) => self.reply(shard, link, &reply),
             }
             return;
-        }
+        };
+        self.is_accepted = matches!(form, Form::Channel(_));
         let source = match self.open_source(shard, link, tenant) {
             Ok(source) => source,
             Err(why) => {
@@ -171,7 +272,7 @@ impl Http {
                 return self.reply(shard, link, &rest::refusal(why));
             }
         };
-        match rest::publish(shard, source, (id, is_batch), request) {
+        match rest::publish(shard, source, (id, form), request) {
             Answer::Committing { jobs, failed, asked } => {
                 self.pending = jobs;
                 self.failed = failed;
@@ -194,7 +295,8 @@ impl Http {
     /// Responds with what was asked for, or with nothing.
     fn tell(&mut self, shard: &mut Shard, link: Link) {
         self.keep_alive &= shard.is_ready;
-        let nothing = || (200, "application/json", "{}".to_owned());
+        let status = if self.is_accepted { 202 } else { 200 };
+        let nothing = || (status, "application/json", "{}".to_owned());
         let (status, kind, body) = self.asked.take().map_or_else(nothing, Gather::response);
         self.respond(shard, link, http::response(status, kind, self.keep_alive, body.as_bytes()));
     }
@@ -286,7 +388,7 @@ impl Http {
     /// The transport accepted bytes. True when the next request can be read.
     pub(super) const fn written(&mut self, bytes: u64) -> bool {
         self.unsent = self.unsent.saturating_sub(bytes);
-        bytes > 0 && self.unsent == 0 && !self.is_busy()
+        bytes > 0 && self.unsent == 0 && !self.is_answering()
     }
 
     pub(super) fn end_of_input(&mut self, shard: &mut Shard, link: Link) {
@@ -311,7 +413,9 @@ impl Http {
     }
 
     pub(super) const fn wait(&self) -> Wait {
-        if self.is_busy() || self.unsent > 0 {
+        if self.is_carrying() {
+            Wait::Carry
+        } else if self.is_busy() || self.unsent > 0 {
             Wait::Response
         } else if self.partial || !self.served {
             Wait::Request
@@ -322,6 +426,11 @@ impl Http {
 
     /// Whether a request is being answered: others have to say something first.
     pub(super) const fn is_busy(&self) -> bool {
+        self.is_answering() || self.is_carrying()
+    }
+
+    /// Whether a request of the API or for a page is being answered.
+    const fn is_answering(&self) -> bool {
         self.pending > 0 || self.asked.is_some()
     }
 
@@ -355,19 +464,14 @@ const PROTOCOLS: std::ops::RangeInclusive<u8> = 4..=7;
 /// clients try again for ever.
 fn upgrade_to_websocket(shard: &mut Shard, link: Link, head: &Head<'_>, key: &str) -> Step {
     let hello = http::switching_protocols(key);
-    let opened = admit(shard, head).and_then(|admitted| {
-        let welcome = shard.broker.welcome();
-        let opened = welcome.and_then(|()| shard.open(admitted.tenant, link.owner, Pipe::Shared));
-        let full = |_| (close::OVER_CAPACITY, "the server is full, come back later".to_owned());
-        opened.map(|ids| (ids, admitted)).map_err(full)
-    });
-    match opened {
-        Ok(((conn, outlet), Admitted { tenant, protocol, wants_gaps, seat })) => {
-            let link = Link { conn, outlet, ..link };
+    let key = match route(shard.settings.strip(head.path)) {
+        Route::App(key) => key,
+        _ => None,
+    };
+    match open(shard, link.owner, key, (head.query, head.origin)) {
+        Ok((link, admitted)) => {
             link.send(shard, hello, Lane::First);
-            let socket_id = establish(shard, link, outlet);
-            let socket = WebSocket::new(shard, (tenant, seat), (protocol, wants_gaps), socket_id);
-            Step::Upgraded(head.len, link, Box::new(socket))
+            Step::Upgraded(head.len, link, Box::new(establish(shard, link, admitted)))
         }
         Err((code, reason)) => {
             link.send(shard, hello, Lane::InLine);
@@ -377,16 +481,33 @@ fn upgrade_to_websocket(shard: &mut Shard, link: Link, head: &Head<'_>, key: &st
     }
 }
 
-/// Says the first word, and which name it gave.
-fn establish(shard: &mut Shard, link: Link, outlet: OutletId) -> String {
-    let socket_id = shard.name_socket(outlet);
+/// A connection of the core for a client that comes in, or the code to close with. `asked`: its
+/// query, and the page that it is of.
+pub(super) fn open(
+    shard: &mut Shard,
+    owner: u64,
+    key: Option<&str>,
+    asked: (&str, Option<&str>),
+) -> Result<(Link, Admitted), (u16, String)> {
+    let admitted = admit(shard, key, asked)?;
+    let welcome = shard.broker.welcome();
+    let opened = welcome.and_then(|()| shard.open(admitted.tenant, owner, Pipe::Shared));
+    let full = |_| (close::OVER_CAPACITY, "the server is full, come back later".to_owned());
+    let (conn, outlet) = opened.map_err(full)?;
+    Ok((Link { owner, conn, outlet }, admitted))
+}
+
+/// Says the first word.
+pub(super) fn establish(shard: &mut Shard, link: Link, admitted: Admitted) -> WebSocket {
+    let Admitted { tenant, protocol, wants_gaps, seat } = admitted;
+    let socket_id = shard.name_socket(link.outlet);
     let text = pusher::connection_established(&socket_id, shard.settings.activity_timeout_s());
     link.send(shard, ws::frame(ws::Opcode::Text, text.as_bytes()), Lane::First);
-    socket_id
+    WebSocket::new(shard, (tenant, seat), (protocol, wants_gaps), socket_id)
 }
 
 /// A client that may come in.
-struct Admitted {
+pub(super) struct Admitted {
     tenant: TenantId,
     protocol: u8,
     wants_gaps: bool,
@@ -394,8 +515,12 @@ struct Admitted {
 }
 
 /// What a client asked for, or the code to close with.
-fn admit(shard: &Shard, head: &Head<'_>) -> Result<Admitted, (u16, String)> {
-    let Route::App(Some(key)) = route(shard.settings.strip(head.path)) else {
+fn admit(
+    shard: &Shard,
+    key: Option<&str>,
+    (query, origin): (&str, Option<&str>),
+) -> Result<Admitted, (u16, String)> {
+    let Some(key) = key else {
         return Err((close::PATH_NOT_FOUND, "connect to /app/{key}".to_owned()));
     };
     let Some((app, tenant)) = shard.apps.by_key(key) else {
@@ -404,11 +529,11 @@ fn admit(shard: &Shard, head: &Head<'_>) -> Result<Admitted, (u16, String)> {
     if !app.enabled {
         return Err((close::APP_DISABLED, "this app is switched off".to_owned()));
     }
-    if !app.allows(head.origin) {
+    if !app.allows(origin) {
         let text = "this page may not connect: its origin is not among the app's";
         return Err((close::UNAUTHORIZED, text.to_owned()));
     }
-    let Some((_, protocol)) = http::pairs(head.query).find(|(name, _)| name == "protocol") else {
+    let Some((_, protocol)) = http::pairs(query).find(|(name, _)| name == "protocol") else {
         let text = "no protocol version: add ?protocol=7 to the address";
         return Err((close::NO_PROTOCOL, text.to_owned()));
     };
@@ -423,6 +548,6 @@ fn admit(shard: &Shard, head: &Head<'_>) -> Result<Admitted, (u16, String)> {
         return Err((close::OVER_QUOTA, text));
     };
     // No other value asks for it, so that there can be others some day.
-    let wants_gaps = http::pairs(head.query).any(|(name, on)| name == "gaps" && on == "1");
+    let wants_gaps = http::pairs(query).any(|(name, on)| name == "gaps" && on == "1");
     Ok(Admitted { tenant, protocol, wants_gaps, seat })
 }

@@ -29,6 +29,8 @@ pub(super) struct Gather {
 enum What {
     /// And what it keeps, when that is asked for.
     Channel(Info, Option<Cached>),
+    /// The deprecated form of the same.
+    ChannelStats(Name, Counts),
     Channels(Name, Wanted, Vec<(Arc<str>, Counts)>),
     /// The account of one connection.
     Account(Peer, Option<Box<Account>>),
@@ -150,7 +152,13 @@ pub(super) fn ask(
             What::Terminate(Name { tenant, text: (**user).into() })
         }
         Api::Losing => What::Losing(tenant, Vec::new()),
-        Api::BatchEvents | Api::Events => return Err(Reply::new(405, "publishes ask nothing")),
+        Api::ChannelStats(channel) => {
+            check_name(shard, channel)?;
+            What::ChannelStats(Name { tenant, text: (**channel).into() }, Counts::default())
+        }
+        Api::BatchEvents | Api::ChannelEvents(_) | Api::Events => {
+            return Err(Reply::new(405, "publishes ask nothing"));
+        }
     };
     Ok(Gather { what, left: 0 })
 }
@@ -235,6 +243,7 @@ impl Gather {
                 ask(Question::Channel(name.clone()), 0)
                     + cached.map_or(0, |question| ask(question, 0))
             }
+            What::ChannelStats(name, _) => ask(Question::Channel(name.clone()), 0),
             What::Channels(from, ..) => {
                 ask(Question::Channels(from.tenant, Arc::clone(&from.text)), 0)
             }
@@ -257,6 +266,7 @@ impl Gather {
     pub(super) fn take(&mut self, index: u32, answer: Answer) -> bool {
         match (&mut self.what, answer) {
             (What::Channel(info, _), Answer::Counts(counts)) => info.counts = counts,
+            (What::ChannelStats(_, found), Answer::Counts(counts)) => *found = counts,
             (What::Channel(_, kept), Answer::Cached(found)) => *kept = found,
             (What::Channels(_, _, found), Answer::Channels(some)) => found.extend(some),
             (What::Users(_, ids), Answer::Users(some)) => ids.extend(some),
@@ -310,6 +320,11 @@ fn json_body(what: &mut What) -> String {
             body.insert("occupied".to_owned(), (info.counts.subscriptions > 0).into());
             Value::Object(body)
         }
+        What::ChannelStats(_, Counts { subscriptions, users }) => json!({
+            "connection_count": subscriptions,
+            "occupied": *subscriptions > 0,
+            "user_count": users,
+        }),
         What::Channels(_, wanted, found) => {
             let entry = |(name, counts): &(Arc<str>, Counts)| {
                 (name.to_string(), Value::Object(attributes(*wanted, *counts)))

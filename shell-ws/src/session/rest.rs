@@ -3,6 +3,7 @@
 use super::auth::{self, Signed};
 use super::channel;
 use super::query::{Gather, Info, Wanted};
+use super::route::Api;
 use crate::settings::Settings;
 use crate::shard::Shard;
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use sluicegate_core::{
     TopicId, Verdict,
 };
 use sluicegate_wire::pusher;
-use sluicegate_wire::rest::{self, Bounds};
+use sluicegate_wire::rest::{self, BadBody, Bounds, Trigger};
 
 /// A short answer for people.
 #[derive(Debug)]
@@ -45,6 +46,56 @@ pub(super) enum Answer {
     Reply(Reply),
 }
 
+/// Where a call has its events.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Form<'a> {
+    /// `POST /batch_events`: a list of them in the body.
+    Batch,
+    /// `POST /channels/{channel}/events`: its name in the query, its data in the body.
+    Channel(&'a str),
+    /// `POST /events`: one in the body, or in the query.
+    Events,
+}
+
+impl<'a> Form<'a> {
+    /// The form of a call that publishes.
+    pub(super) fn of(api: &'a Api<'_>) -> Option<Self> {
+        match api {
+            Api::BatchEvents => Some(Self::Batch),
+            Api::ChannelEvents(channel) => Some(Self::Channel(channel)),
+            Api::Events => Some(Self::Events),
+            Api::Channel(_)
+            | Api::ChannelStats(_)
+            | Api::Channels
+            | Api::Losing
+            | Api::Terminate(_)
+            | Api::Users(_) => None,
+        }
+    }
+
+    fn read(self, request: Signed<'_>, bounds: Bounds) -> Result<Vec<Trigger>, Reply> {
+        let bad = |fault: BadBody| Reply::new(fault.status(), fault.to_string());
+        match self {
+            Self::Batch => rest::batch_within(request.body, bounds)
+                .map_err(|fault| Reply::new(fault.status(), fault.to_string())),
+            Self::Channel(channel) => {
+                rest::channel_event(channel, request.query, request.body, bounds)
+                    .map(|trigger| vec![trigger])
+                    .map_err(bad)
+            }
+            // What has no body says it in its query.
+            Self::Events if request.body.is_empty() => {
+                rest::trigger_of_query(request.query, bounds)
+                    .map(|trigger| vec![trigger])
+                    .map_err(bad)
+            }
+            Self::Events => {
+                rest::trigger_within(request.body, bounds).map(|trigger| vec![trigger]).map_err(bad)
+            }
+        }
+    }
+}
+
 /// A call whose signature and form are good.
 struct Call {
     tenant: TenantId,
@@ -60,17 +111,17 @@ struct Publish {
     keep: Keep,
 }
 
-/// Publishes one event to its channels, or a batch of them, for the app `id`, which exists.
+/// Publishes the events of a call to their channels, for the app `id`, which exists.
 ///
 /// Load is asked about first: a call that finds no room costs no signature. A call that names
 /// several channels is admitted whole or refused whole.
 pub(super) fn publish(
     shard: &mut Shard,
     source: ConnId,
-    (id, is_batch): (&str, bool),
+    (id, form): (&str, Form<'_>),
     request: Signed<'_>,
 ) -> Answer {
-    match prepare(shard, source, (id, is_batch), request) {
+    match prepare(shard, source, (id, form), request) {
         Ok(call) => dispatch(shard, source, call),
         Err(reply) => Answer::Reply(reply),
     }
@@ -79,7 +130,7 @@ pub(super) fn publish(
 fn prepare(
     shard: &mut Shard,
     source: ConnId,
-    (id, is_batch): (&str, bool),
+    (id, form): (&str, Form<'_>),
     request: Signed<'_>,
 ) -> Result<Call, Reply> {
     let (app, tenant) = shard.apps.by_id(id).ok_or_else(|| Reply::new(404, "no such app"))?;
@@ -92,18 +143,7 @@ fn prepare(
         .map_err(|fault| Reply::new(401, fault.to_string()))?;
     let &Settings { max_event_bytes: data, max_channel_name: channel, max_batch_events, .. } =
         &shard.settings;
-    let bounds = Bounds { data, channel, batch: max_batch_events };
-    let triggers = if is_batch {
-        rest::batch_within(request.body, bounds)
-            .map_err(|fault| Reply::new(fault.status(), fault.to_string()))?
-    } else {
-        // What has no body says it in its query.
-        let read = match request.body.is_empty() {
-            true => rest::trigger_of_query(request.query, bounds),
-            false => rest::trigger_within(request.body, bounds),
-        };
-        vec![read.map_err(|fault| Reply::new(fault.status(), fault.to_string()))?]
-    };
+    let triggers = form.read(request, Bounds { data, channel, batch: max_batch_events })?;
     let mut publishes = Vec::new();
     let mut infos = Vec::new();
     let mut is_asked = false;
@@ -120,7 +160,7 @@ fn prepare(
             infos.push(Info::new(tenant, channel, wanted));
         }
     }
-    let asked = is_asked.then(|| Gather::published(infos, is_batch));
+    let asked = is_asked.then(|| Gather::published(infos, matches!(form, Form::Batch)));
     Ok(Call { tenant, publishes, asked })
 }
 

@@ -268,6 +268,7 @@ fn frames(mut bytes: &[u8]) -> Vec<String> {
 mod apps;
 mod cache;
 mod extras;
+mod fallback;
 mod handshake;
 mod ledger;
 mod presence;

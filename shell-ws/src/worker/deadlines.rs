@@ -12,6 +12,9 @@ use std::time::Duration;
 pub struct Timing {
     /// WebSocket: silence after which a peer is asked for a sign of life; clients are told.
     pub activity: Duration,
+    /// HTTP fallback: from the end of a response to the request for the next one. Clients ask at
+    /// once; they may have to connect first.
+    pub detached: Duration,
     /// What waits for a connection that we close must be written.
     pub flush: Duration,
     /// All of the shutdown.
@@ -34,6 +37,7 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             activity: Duration::from_secs(120),
+            detached: Duration::from_secs(10),
             flush: Duration::from_secs(10),
             grace: Duration::from_secs(10),
             identity: Duration::from_secs(10),
@@ -50,6 +54,9 @@ impl Timing {
     const fn of(&self, wait: Wait) -> Duration {
         match wait {
             Wait::Activity => self.activity,
+            // Never armed.
+            Wait::Carry => Duration::MAX,
+            Wait::Detached => self.detached,
             Wait::Flush => self.flush,
             Wait::Identity => self.identity,
             Wait::Idle => self.idle,
@@ -72,14 +79,14 @@ impl Deadlines {
 
     /// Lets the deadline run that the socket's session wants. Cost: O(1).
     pub(super) fn update(&mut self, sockets: &mut Slab<Socket>, index: u32, now: Instant) {
-        let (wait, serial) = sockets[index].session.wait();
-        // What is pending under TLS has the time of what waits to be written.
-        let wait = if sockets[index].is_ending { Wait::Flush } else { wait };
-        let wanted = (wait, serial);
+        let wanted = sockets[index].wait();
         if sockets[index].armed == Some(wanted) {
             return;
         }
         self.disarm(sockets, index);
+        if wanted.0 == Wait::Carry {
+            return;
+        }
         self.0[wanted.0 as usize].arm(sockets, index, now);
         sockets[index].armed = Some(wanted);
     }

@@ -1,6 +1,7 @@
 //! What comes from other event loops and goes to them, and what all of them know.
 
 use super::Worker;
+use super::fallback::Moved;
 use crate::note::Note;
 use crate::shard::Shard;
 use sluicegate_core::Parcel;
@@ -10,6 +11,8 @@ use sluicegate_core::Parcel;
 pub enum Letter {
     /// The core's: carried, never looked into.
     Core(Parcel),
+    /// A socket, which is that loop's from now on.
+    Moved(Box<Moved>),
     /// Of the shell.
     Shell(Note),
 }
@@ -36,27 +39,31 @@ impl Worker {
         let others: Vec<u32> = self.port.others().collect();
         let Some(turn) = self.shard.process.turns.checked_rem(others.len() as u64) else { return };
         let first = usize::try_from(turn).expect("an index");
+        let mut come = Vec::new();
         for from in others[first..].iter().chain(&others[..first]) {
             let mut arrived = self.port.receive(*from);
             while self.shard.broker.wants_parcels() {
                 match arrived.next() {
                     Some(Letter::Core(parcel)) => self.shard.broker.receive(*from, parcel),
+                    Some(Letter::Moved(moved)) => come.push(*moved),
                     Some(Letter::Shell(note)) => self.shard.take_note(note),
                     None => break,
                 }
             }
         }
+        come.into_iter().for_each(|moved| self.moved_in(moved));
     }
 
     /// Sends what the shard has for others, as far as the ways have room. What finds none waits
     /// where it is, which is bounded there.
     pub(super) fn post(&mut self) {
         for to in self.port.others() {
-            let shard = &mut self.shard;
+            let (shard, moves) = (&mut self.shard, &mut self.moves[to as usize]);
             let mut note_is_next = false;
             self.port.send(to, || {
                 note_is_next = !note_is_next;
-                next_letter(shard, to, note_is_next)
+                let moved = moves.pop_front().map(Letter::Moved);
+                moved.or_else(|| next_letter(shard, to, note_is_next))
             });
         }
     }

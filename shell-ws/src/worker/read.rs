@@ -54,11 +54,18 @@ impl Worker {
         let turn = take_turn(socket, &mut self.shard, &mut self.scratch);
         // Reading may answer, under TLS.
         let is_pending = socket.stream.is_pending();
+        if let Some(post) = socket.session.take_post() {
+            self.posted(key, post);
+            if !key.is_live(&self.sockets) {
+                return;
+            }
+        }
+        let socket = &mut self.sockets[key.index];
         let action = match turn {
             Turn::Failed => Action::Drop,
             // Its last bytes are still on their way: the end comes after them.
             Turn::Ended if socket.is_ending => Action::None,
-            Turn::Ended => socket.session.end_of_input(&mut self.shard),
+            Turn::Ended => self.hung_up(key),
             Turn::Idle => Action::None,
             Turn::Spent => {
                 self.queue(key);

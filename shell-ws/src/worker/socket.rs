@@ -1,7 +1,8 @@
 //! A socket and what the loop knows about it.
 
-use super::stream::Stream;
-use crate::session::{Session, Wait};
+use super::stream::{Relay, Stream};
+use crate::session::{Action, Session, Wait};
+use crate::shard::Shard;
 use mio::Token;
 use sluicegate_core::list::{Link, Node};
 use sluicegate_core::slab::Slab;
@@ -66,6 +67,8 @@ pub(super) struct Socket {
     pub(super) wants_writable: bool,
     /// Our side ends when what is pending has gone.
     pub(super) is_ending: bool,
+    /// The session of the HTTP fallback that its present response carries.
+    pub(super) partner: Option<Key>,
     /// The deadline that runs.
     pub(super) armed: Option<(Wait, u64)>,
     pub(super) deadline: Instant,
@@ -85,9 +88,35 @@ impl Socket {
             is_queued: false,
             wants_writable: false,
             is_ending: false,
+            partner: None,
             armed: None,
             deadline: Instant::ZERO,
             link: Link::default(),
+        }
+    }
+}
+
+impl Socket {
+    /// The deadline that runs, and a number that changes when it starts anew.
+    pub(super) const fn wait(&self) -> (Wait, u64) {
+        match &self.stream {
+            Stream::Relay(Relay { carrier: None, detached, .. }) => match self.session.wait() {
+                // All that waits for its client is the farewell.
+                (Wait::Flush, _) => (Wait::Linger, *detached),
+                _ => (Wait::Detached, *detached),
+            },
+            // What is pending under TLS has the time of what waits to be written.
+            _ if self.is_ending => (Wait::Flush, self.session.wait().1),
+            _ => self.session.wait(),
+        }
+    }
+
+    /// The deadline of [`wait`](Self::wait) ran out.
+    pub(super) fn timeout(&mut self, shard: &mut Shard) -> Action {
+        match &self.stream {
+            // The client is gone: nobody would take a word of farewell.
+            Stream::Relay(Relay { carrier: None, .. }) => Action::Drop,
+            _ => self.session.timeout(shard),
         }
     }
 }

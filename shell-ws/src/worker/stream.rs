@@ -1,29 +1,53 @@
-//! A connection's bytes: as they are, or under TLS.
+//! A connection's bytes: as they are, under TLS, or as lines in the responses of others.
 
+use super::fallback::Carrier;
+use crate::session::fallback::Name;
 use crate::tls::Tls;
 use mio::net::TcpStream;
-use std::io::{self, IoSlice, Read, Write};
+use sluicegate_core::Offer;
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::Shutdown;
 
 #[derive(Debug)]
 pub(super) enum Stream {
     Plain(TcpStream),
+    Relay(Relay),
     Tls(Tls<TcpStream>),
+}
+
+/// A session of the HTTP fallback has no stream of its own.
+#[derive(Debug)]
+pub(super) struct Relay {
+    pub(super) name: Name,
+    /// Whose response carries what is said in it.
+    pub(super) carrier: Option<Carrier>,
+    /// What is on its way in a response, and how much of it: an offer stays open until its lines
+    /// are written, or whoever asks for the next response shows that they came.
+    pub(super) open: Option<(Offer, u64)>,
+    /// How often it was left without one.
+    pub(super) detached: u64,
+}
+
+impl Relay {
+    pub(super) const fn new(name: Name) -> Self {
+        Self { name, carrier: None, open: None, detached: 0 }
+    }
 }
 
 impl Stream {
     /// What the event queue watches.
-    pub(super) const fn socket(&mut self) -> &mut TcpStream {
+    pub(super) const fn socket(&mut self) -> Option<&mut TcpStream> {
         match self {
-            Self::Plain(socket) => socket,
-            Self::Tls(tls) => tls.socket(),
+            Self::Plain(socket) => Some(socket),
+            Self::Relay(_) => None,
+            Self::Tls(tls) => Some(tls.socket()),
         }
     }
 
     /// Whether something that was accepted here has not reached the kernel.
     pub(super) fn is_pending(&self) -> bool {
         match self {
-            Self::Plain(_) => false,
+            Self::Plain(_) | Self::Relay(_) => false,
             Self::Tls(tls) => tls.is_pending(),
         }
     }
@@ -31,7 +55,7 @@ impl Stream {
     /// Brings what was accepted to the kernel, as far as that takes it.
     pub(super) fn push(&mut self) -> io::Result<()> {
         match self {
-            Self::Plain(_) => Ok(()),
+            Self::Plain(_) | Self::Relay(_) => Ok(()),
             Self::Tls(tls) => tls.flush_some(),
         }
     }
@@ -46,7 +70,7 @@ impl Stream {
     /// Ends our side, when nothing is pending.
     pub(super) fn shut_down(&mut self) {
         // A peer that is gone already is found out by reading.
-        let _ = self.socket().shutdown(Shutdown::Write);
+        let _ = self.socket().map(|socket| socket.shutdown(Shutdown::Write));
     }
 }
 
@@ -54,6 +78,8 @@ impl Read for Stream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.read(buf),
+            // What comes in is put into its inbox.
+            Self::Relay(_) => Err(ErrorKind::WouldBlock.into()),
             Self::Tls(tls) => tls.read(buf),
         }
     }
@@ -63,6 +89,7 @@ impl Write for Stream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.write(buf),
+            Self::Relay(_) => Err(ErrorKind::WouldBlock.into()),
             Self::Tls(tls) => tls.write(buf),
         }
     }
@@ -70,6 +97,7 @@ impl Write for Stream {
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.write_vectored(slices),
+            Self::Relay(_) => Err(ErrorKind::WouldBlock.into()),
             Self::Tls(tls) => tls.write_vectored(slices),
         }
     }

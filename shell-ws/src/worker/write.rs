@@ -2,6 +2,7 @@
 
 use super::Worker;
 use super::socket::Key;
+use super::stream::Stream;
 use mio::Interest;
 use sluicegate_core::{Broker, Offer};
 use std::io::{self, ErrorKind, IoSlice, Write};
@@ -21,17 +22,21 @@ impl Worker {
             return self.shard.broker.sent(offer, 0);
         };
         let socket = &mut self.sockets[key.index];
+        if matches!(socket.stream, Stream::Relay(_)) {
+            return self.carry_offer(key, offer);
+        }
         match write_all(&mut socket.stream, &self.shard.broker, offer) {
             Ok(accepted) => {
                 self.shard.broker.sent(offer, accepted);
                 let is_short = accepted < offer.bytes || socket.stream.is_pending();
                 if let Some(is_free) = socket.session.written(accepted) {
                     if is_free {
-                        self.queue(key);
+                        self.freed(key);
                     }
                     self.deadlines.update(&mut self.sockets, key.index, self.now);
                 }
                 if is_short {
+                    self.stalled(key);
                     self.want_writable(key, true);
                 }
             }
@@ -89,7 +94,8 @@ impl Worker {
         let readable = Interest::READABLE;
         let interest = if on { readable | Interest::WRITABLE } else { readable };
         let registry = self.poll.registry();
-        if let Err(error) = registry.reregister(socket.stream.socket(), key.token(), interest) {
+        let Some(stream) = socket.stream.socket() else { return };
+        if let Err(error) = registry.reregister(stream, key.token(), interest) {
             tracing::error!(%error, "a socket cannot be watched any more: closing it");
             self.drop_socket(key);
         }

@@ -77,12 +77,17 @@ impl Server {
 
     /// The same of the development app, whose socket takes few bytes that nobody reads.
     pub(crate) fn client_of_few_bytes(&self) -> (Client, String) {
+        Self::welcomed(self.socket_of_few_bytes(), "app-key")
+    }
+
+    /// A socket that takes few bytes that nobody reads.
+    pub(crate) fn socket_of_few_bytes(&self) -> Client {
         let socket = Socket::new(Domain::for_address(self.address), Type::STREAM, None);
         let socket = socket.expect("there are sockets");
         // The window is agreed when the connection is made: later would be too late.
         socket.set_recv_buffer_size(4 << 10).expect("a socket takes a size");
         socket.connect(&self.address.into()).expect("the server listens");
-        Self::welcomed(Client::over(socket.into()), "app-key")
+        Client::over(socket.into())
     }
 
     fn welcomed(mut client: Client, key: &str) -> (Client, String) {
@@ -193,7 +198,7 @@ impl Client {
         }
     }
 
-    fn take(&mut self, len: usize) -> Vec<u8> {
+    pub(crate) fn take(&mut self, len: usize) -> Vec<u8> {
         while self.ahead.len() < len {
             assert!(self.more(), "the connection ended early: {:?}", self.ahead);
         }
@@ -211,14 +216,19 @@ impl Client {
         self.ahead.is_empty() && !self.more()
     }
 
-    pub(crate) fn response(&mut self) -> Answer {
+    /// The head of a response, and no more.
+    pub(crate) fn head(&mut self) -> String {
         let end = loop {
             if let Some(at) = self.ahead.windows(4).position(|four| four == b"\r\n\r\n") {
                 break at + 4;
             }
             assert!(self.more(), "the connection ended in a head: {:?}", self.ahead);
         };
-        let head = String::from_utf8(self.take(end)).expect("a head is text");
+        String::from_utf8(self.take(end)).expect("a head is text")
+    }
+
+    pub(crate) fn response(&mut self) -> Answer {
+        let head = self.head();
         let status = head[9..12].parse().expect("a status");
         let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
         let length = length.map_or(0, |length| length.parse().expect("a length"));

@@ -330,3 +330,37 @@ fn a_batch_is_a_list_of_events() {
     let long = json!({ "name": "e", "channel": "a", "data": "x".repeat(MAX_DATA + 1) });
     assert_eq!(read(&json!({ "batch": [long] })).unwrap_err().status(), 413);
 }
+
+#[test]
+fn the_deprecated_form_has_its_name_in_the_query() {
+    let read = |query: &str, body: &[u8]| channel_event("a", query, body, Bounds::default());
+    let event = |name: &str, data: &str, socket_id: Option<&str>| {
+        let channels = vec!["a".into()];
+        Trigger {
+            name: name.into(),
+            channels,
+            data: data.into(),
+            socket_id: socket_id.map(Into::into),
+            info: None,
+        }
+    };
+    assert_eq!(read("name=e", b"{\"x\":1}"), Ok(event("e", "{\"x\":1}", None)));
+    assert_eq!(read("auth_key=k&name=a%20b&socket_id=1.2", b""), Ok(event("a b", "", Some("1.2"))));
+    let most = vec![b'x'; MAX_DATA];
+    assert!(read("name=e", &most).is_ok());
+    let more = vec![b'x'; MAX_DATA + 1];
+    let too_long = BadBody::DataTooLong { len: MAX_DATA + 1, max: MAX_DATA };
+    assert_eq!(read("name=e", &more), Err(too_long));
+    for (query, body, why) in [
+        ("", &b""[..], BadBody::Missing("name")),
+        ("name=", b"", BadBody::Missing("name")),
+        ("name=pusher:e", b"", BadBody::ReservedName),
+        ("name=e&socket_id=x", b"", BadBody::BadSocketId),
+        ("name=e", b"\xff", BadBody::NotUtf8),
+    ] {
+        assert_eq!(read(query, body), Err(why), "{query}");
+    }
+    let bad = channel_event("a b", "name=e", b"", Bounds::default());
+    let why = BadName::Char { at: 1, found: ' ' };
+    assert_eq!(bad, Err(BadBody::BadChannel { index: 0, why }));
+}

@@ -250,3 +250,50 @@ fn the_apps_server_is_told_of_each_count_where_the_app_wants_it() {
         assert_eq!(told, expected);
     }
 }
+
+#[test]
+fn the_deprecated_form_publishes_and_is_accepted() {
+    let mut world = World::new();
+    let ((first, _), (second, id)) = (world.client(), world.client());
+    for peer in [first, second] {
+        world.subscribe(peer, "a");
+    }
+    let path = "/apps/1001/channels/a/events";
+    let query = format!("name=e&socket_id={id}");
+    assert_eq!(call(&mut world, "POST", path, &query, "{\"x\":1}"), (202, json!({})));
+    let frames = world.frames(first);
+    let event: Value = serde_json::from_str(&frames[0]).unwrap();
+    assert_eq!(event, json!({ "event": "e", "channel": "a", "data": "{\"x\":1}" }));
+    assert!(world.frames(second).is_empty(), "the connection that is named is left out");
+    assert_eq!(world.shard.broker.ledger().offered.records, 1);
+    for (query, body, status) in [
+        ("", "x", 400),
+        ("name=pusher:e", "x", 400),
+        ("name=e&socket_id=x", "x", 400),
+        ("name=e", &"x".repeat((10 << 10) + 1), 413),
+    ] {
+        assert_eq!(call(&mut world, "POST", path, query, body).0, status, "{query}");
+    }
+    assert_eq!(call(&mut world, "POST", "/apps/1001/channels/a%20b/events", "name=e", "").0, 400);
+    assert_eq!(call(&mut world, "GET", path, "name=e", "").0, 405);
+    let events = r#"{"name":"e","channel":"a","data":""}"#;
+    assert_eq!(call(&mut world, "POST", "/apps/1001/events", "", events).0, 200);
+}
+
+#[test]
+fn the_deprecated_question_is_answered_with_all_counts() {
+    let mut world = World::new();
+    for user in ["1", "1", "2"] {
+        member(&mut world, user);
+    }
+    let told = |connections: u32, users: u32| {
+        let occupied = connections > 0;
+        json!({ "connection_count": connections, "occupied": occupied, "user_count": users })
+    };
+    assert_eq!(get(&mut world, "/channels/presence-a/stats", ""), (200, told(3, 2)));
+    let (peer, _) = world.client();
+    world.subscribe(peer, "a");
+    assert_eq!(get(&mut world, "/channels/a/stats", ""), (200, told(1, 0)));
+    assert_eq!(get(&mut world, "/channels/b/stats", ""), (200, told(0, 0)));
+    assert_eq!(get(&mut world, "/channels/a%20b/stats", "").0, 400);
+}
