@@ -477,7 +477,7 @@ impl Worker {
             self.lost_carrier(key, to);
         }
         if let Stream::Relay(relay) = socket.stream {
-            self.end_relay(key, relay);
+            self.end_relay(key, *relay);
         }
         if let Some(acceptor) = &mut self.acceptor {
             acceptor.retry();

@@ -161,39 +161,38 @@ impl Http {
 
     /// A part of the response to the present request of the fallback.
     pub(super) fn part(&mut self, shard: &mut Shard, link: Link, part: Part) {
-        let (was, bytes) = match part {
-            Part::Whole(status, body) => {
-                self.exchange = Exchange::None;
-                self.keep_alive &= shard.is_ready;
-                let response = fallback::whole(status, self.keep_alive, &body);
-                return self.respond(shard, link, response);
-            }
+        let is_chunked = self.exchange.is_chunked();
+        let mut out = Vec::new();
+        match part {
             Part::Begin { chunked, bytes } => {
                 self.keep_alive &= shard.is_ready && chunked;
-                let mut head = fallback::stream_head(self.keep_alive, chunked);
-                fallback::put(&mut head, chunked, &bytes);
-                (Exchange::Streams { chunked }, head)
+                self.exchange = Exchange::Streams { chunked };
+                out = fallback::stream_head(self.keep_alive, chunked);
+                fallback::put(&mut out, chunked, &bytes);
+                self.send(shard, link, out);
             }
             Part::More(bytes) => {
-                let mut out = Vec::with_capacity(bytes.len() + 16);
-                let was = std::mem::take(&mut self.exchange);
-                fallback::put(&mut out, was.is_chunked(), &bytes);
-                (was, out)
+                fallback::put(&mut out, is_chunked, &bytes);
+                self.send(shard, link, out);
             }
             Part::End(bytes) => {
-                let mut out = Vec::with_capacity(bytes.len() + 16);
-                let was = std::mem::take(&mut self.exchange);
-                fallback::put(&mut out, was.is_chunked(), &bytes);
-                if was.is_chunked() {
+                fallback::put(&mut out, is_chunked, &bytes);
+                if is_chunked {
                     out.extend_from_slice(http::LAST_CHUNK);
                 }
-                self.keep_alive &= shard.is_ready;
-                return self.respond(shard, link, out);
+                self.end_exchange(shard, link, out);
             }
-        };
-        self.exchange = was;
-        self.served = true;
-        self.send(shard, link, bytes);
+            Part::Whole(status, body) => {
+                let keep_alive = self.keep_alive && shard.is_ready;
+                self.end_exchange(shard, link, fallback::whole(status, keep_alive, &body));
+            }
+        }
+    }
+
+    fn end_exchange(&mut self, shard: &mut Shard, link: Link, last: Vec<u8>) {
+        self.exchange = Exchange::None;
+        self.keep_alive &= shard.is_ready;
+        self.respond(shard, link, last);
     }
 
     /// What the present request of the fallback asks, once: then the host answers it, part by part.

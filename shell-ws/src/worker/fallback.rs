@@ -143,7 +143,7 @@ impl Worker {
             return Err((close::RECONNECT, "the server is being stopped".to_owned()));
         }
         let session = Session::fallback(&mut self.shard, post)?;
-        let stream = Stream::Relay(Relay::new(post.name.clone()));
+        let stream = Stream::Relay(Box::new(Relay::new(post.name.clone())));
         let key = self.insert(stream, session);
         self.relays.insert(post.name.clone(), key);
         Ok(key)

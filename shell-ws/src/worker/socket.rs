@@ -1,6 +1,6 @@
 //! A socket and what the loop knows about it.
 
-use super::stream::{Relay, Stream};
+use super::stream::Stream;
 use crate::session::{Action, Session, Wait};
 use crate::shard::Shard;
 use mio::Token;
@@ -98,12 +98,12 @@ impl Socket {
 
 impl Socket {
     /// The deadline that runs, and a number that changes when it starts anew.
-    pub(super) const fn wait(&self) -> (Wait, u64) {
+    pub(super) fn wait(&self) -> (Wait, u64) {
         match &self.stream {
-            Stream::Relay(Relay { carrier: None, detached, .. }) => match self.session.wait() {
+            Stream::Relay(relay) if relay.carrier.is_none() => match self.session.wait() {
                 // All that waits for its client is the farewell.
-                (Wait::Flush, _) => (Wait::Linger, *detached),
-                _ => (Wait::Detached, *detached),
+                (Wait::Flush, _) => (Wait::Linger, relay.detached),
+                _ => (Wait::Detached, relay.detached),
             },
             // What is pending under TLS has the time of what waits to be written.
             _ if self.is_ending => (Wait::Flush, self.session.wait().1),
@@ -115,7 +115,7 @@ impl Socket {
     pub(super) fn timeout(&mut self, shard: &mut Shard) -> Action {
         match &self.stream {
             // The client is gone: nobody would take a word of farewell.
-            Stream::Relay(Relay { carrier: None, .. }) => Action::Drop,
+            Stream::Relay(relay) if relay.carrier.is_none() => Action::Drop,
             _ => self.session.timeout(shard),
         }
     }

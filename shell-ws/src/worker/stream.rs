@@ -11,7 +11,8 @@ use std::net::Shutdown;
 #[derive(Debug)]
 pub(super) enum Stream {
     Plain(TcpStream),
-    Relay(Relay),
+    /// Boxed: it is larger than the others, and rare.
+    Relay(Box<Relay>),
     Tls(Tls<TcpStream>),
 }
 
