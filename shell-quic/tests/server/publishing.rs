@@ -283,7 +283,7 @@ async fn a_stream_that_waits_stops_no_other_stream_of_its_connection() {
     }
     let waiting = held.stage.shard.look(|broker| broker.jobs().1);
     send(&mut ended, &publish(stuck, Mode::Waiting { request: 200 }, &["z"])).await;
-    let more = |broker: &sluicegate_core::Broker| broker.jobs().1 > waiting;
+    let more = |broker: &Broker| broker.jobs().1 > waiting;
     held.stage.until("another one to wait", more).await;
     // A stream that was finished is whole: what it brought waits on.
     ended.finish().unwrap();
