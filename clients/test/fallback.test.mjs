@@ -133,7 +133,9 @@ for (const transport of ["xhr_streaming", "xhr_polling"]) {
       const told = errors(client);
       assert.equal(await first.stop(), 0, "it ends well while a client is there");
       await until(ARRIVAL_MS, "the code", () => told.length > 0);
-      assert.equal(told[0].code, 4200);
+      // Who is between two polls at that moment finds nobody, and is not told why.
+      const due = transport === "xhr_polling" ? [4200, 1006] : [4200];
+      assert.ok(due.includes(told[0].code), JSON.stringify(told));
       const second = await start(first.port);
       await until(ARRIVAL_MS, "the subscription anew", () => again.length === 1);
       assert.equal(await publish(second).trigger("private-orders", "e", 1), 200);
