@@ -151,7 +151,7 @@ fn what_is_said_between_two_polls_waits_in_the_core() {
 }
 
 #[test]
-fn a_stream_ends_before_its_client_has_had_enough_and_the_next_one_goes_on() {
+fn a_stream_ends_when_its_client_has_had_enough_and_the_next_one_goes_on() {
     const ALL: u64 = 60;
     let server = server();
     let mut stream = Stream::start(server.connect(), "abcdefgh");
