@@ -15,6 +15,8 @@ use crate::verdict::{Ack, Place, Reason, Refusal, Verdict};
 const MAX_RECORDS: u32 = 4096;
 /// Advice while the shard, or another one, is saturated.
 pub(super) const SATURATED_RETRY_MS: u16 = 1_000;
+/// To a source that is paused and brings something all the same.
+const BUSY: Refusal = Refusal::after(Place::Schedule, Reason::Busy, SATURATED_RETRY_MS);
 
 impl Broker {
     /// Publishes a batch. `source`: a connection, or one of its [sources](Self::source); it must
@@ -38,11 +40,21 @@ impl Broker {
                 self.make_room(tenant, price, Some(source));
                 Verdict::Queued(self.admit(source, topic.index, message, tally))
             }
+            Err(_) if self.waits(message.ack) && self.is_full(source) => {
+                self.turn_away(source, message.ack, tally, BUSY)
+            }
             Err(_) if self.waits(message.ack) => {
                 Verdict::Parked(self.park(source, topic.index, message, tally))
             }
             Err(why) => self.turn_away(source, message.ack, tally, why),
         }
+    }
+
+    /// Whether the sources of a connection have as much parked as they may. Where there is room a
+    /// publish is admitted all the same: a call of many is not broken off in the middle.
+    fn is_full(&self, source: ConnId) -> bool {
+        let conn = self.peers.conns[source.index].conn;
+        self.peers.conns[conn].paused & PAUSE_FULL != 0
     }
 
     /// Why a source may publish nothing now, if so.
@@ -52,8 +64,8 @@ impl Broker {
             Some(Self::shutting_down())
         } else if peer.closing {
             Some(Refusal::never(Place::Admission, Reason::Closed))
-        } else if !peer.parked.is_empty() || self.peers.conns[peer.conn].paused & PAUSE_FULL != 0 {
-            Some(Refusal::after(Place::Schedule, Reason::Busy, SATURATED_RETRY_MS))
+        } else if !peer.parked.is_empty() {
+            Some(BUSY)
         } else {
             None
         }
@@ -144,7 +156,7 @@ impl Broker {
     /// Whether a job is not pushed out for a fresh publish of `source`: the source of a job that
     /// waits again is busy, and so could not finish a call of many publishes.
     fn is_spared(&self, job: &Job, source: ConnId) -> bool {
-        job.source == source && self.waits(job.ack)
+        self.waits(job.ack) && self.source_of(job) == Some(source.index)
     }
 
     /// Pushes out what stands in the way of a publish that has room; `fresh`: its source, unless
@@ -400,7 +412,6 @@ impl Broker {
         let (tenant, closing) = (peer.tenant, peer.closing);
         self.note_waiting(job.conn.index, self.memory.get(job.message).cost, false);
         self.stand_next(source);
-        self.serve_short(job.conn.index);
         self.memory.release(job.message);
         self.ledger.unparked(tenant, job.tally);
         if job.ack == Ack::None && !closing {

@@ -94,8 +94,8 @@ impl Broker {
     pub(super) fn stand_next(&mut self, source: u32) {
         let peer = &self.peers.conns[source];
         let conn = peer.conn;
-        let Some(first) = peer.parked.front() else { return };
-        if !self.schedule.stands(first) && !peer.is_short() {
+        let waits = peer.parked.front().is_some_and(|first| !self.schedule.stands(first));
+        if waits && !peer.is_short() {
             self.peers.line_up(source);
         }
         self.serve_short(conn);

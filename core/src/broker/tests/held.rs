@@ -350,7 +350,7 @@ fn what_sources_have_parked_is_bounded_by_their_connections_bytes() {
     assert_eq!(held.bench.broker.jobs(), (2, 3), "20, 60 and 60 KiB");
     assert!(held.bench.notices.contains(&Notice::Pause { conn }));
     let why = Refusal::after(Place::Schedule, Reason::Busy, 1_000);
-    let said = held.bench.publish_as(more[7], held.free, 100, Ack::Now);
+    let said = held.bench.publish_as(more[7], held.free, 100, Ack::Wait);
     assert_eq!(said, Verdict::Refused(why));
     held.heal();
     assert!(held.bench.notices.contains(&Notice::Resume { conn }));

@@ -265,13 +265,20 @@ impl Model {
         ack == Ack::Wait || (ack == Ack::None && self.lossless)
     }
 
+    /// Whom a job that is pushed out goes back to.
+    fn source_of(&self, job: &Job) -> Option<usize> {
+        let conn = self.conn(job.source);
+        [job.source, conn].into_iter().find(|source| self.sources[*source].is_there)
+    }
+
     /// Where in a tenant's queue the newest job is of the held topic that has the most there, but
     /// for what a fresh publish's own source would have to wait for.
     fn stuck_job(&self, tenant: usize, fresh: Option<usize>) -> Option<usize> {
         let own = &self.tenants[tenant];
         let newest = |topic: usize| {
             own.queued.iter().rposition(|job| {
-                let spared = fresh == Some(job.source) && self.waits(job.ack);
+                let own = fresh.is_some() && fresh == self.source_of(job);
+                let spared = own && self.waits(job.ack);
                 job.topic == topic && !spared
             })
         };
@@ -286,23 +293,26 @@ impl Model {
         self.stuck_job(tenant, None).unwrap_or(last)
     }
 
-    /// Whether a source brings nothing: it has something parked, or all of its connection have as
-    /// much as may be in flight.
+    /// Whether a source should bring nothing: it has something parked, or all of its connection
+    /// have as much as may be in flight.
     fn is_paused(&self, source: usize) -> bool {
-        let own = !self.sources[source].parked.is_empty();
+        !self.sources[source].parked.is_empty() || self.is_full(source)
+    }
+
+    fn is_full(&self, source: usize) -> bool {
         let conn = self.conn(source);
         let all = self.sources.iter().filter(|other| other.conn == conn);
-        let parked: u64 = all.flat_map(|other| &other.parked).map(Job::cost).sum();
-        if !own && parked >= CONN {
-            count("as much is parked as may be");
-        }
-        own || parked >= CONN
+        all.flat_map(|other| &other.parked).map(Job::cost).sum::<u64>() >= CONN
     }
 
     fn publish(&mut self, job: Job) -> Said {
         let tenant = self.sources[job.source].tenant;
-        let busy = self.is_paused(job.source);
-        let why = if busy { Err(Reason::Busy) } else { self.room(&job) };
+        let busy = !self.sources[job.source].parked.is_empty();
+        let mut why = if busy { Err(Reason::Busy) } else { self.room(&job) };
+        if !busy && why.is_err() && self.waits(job.ack) && self.is_full(job.source) {
+            count("as much is parked as may be");
+            why = Err(Reason::Busy);
+        }
         match why {
             Ok(()) => {
                 self.make_room(tenant, job.cost(), Some(job.source));
@@ -459,7 +469,7 @@ impl Model {
         let mut job = self.tenants[tenant].queued.remove(at);
         self.sync(tenant);
         let (own, conn) = (job.source, self.conn(job.source));
-        let source = if self.sources[own].is_there { own } else { conn };
+        let source = self.source_of(&job).unwrap_or(conn);
         self.pushed_out.push(conn);
         if self.sources[source].is_there && self.waits(job.ack) {
             count(if source == own { "demoted to parked" } else { "demoted to the connection" });
