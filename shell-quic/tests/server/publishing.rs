@@ -51,6 +51,7 @@ async fn the_longest_frame_is_held_until_a_slow_reader_has_taken_it() {
     let books = stage.books();
     assert_eq!(books.delivered.bytes, books.expected.bytes);
     assert!(books.delivered.bytes >= LEN as u64 && books.lag.is_zero(), "{:?}", books.columns());
+    stream.finish().unwrap();
     stage.until("its memory to be free", |broker| broker.held() == held).await;
 }
 
