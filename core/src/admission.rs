@@ -39,6 +39,9 @@ impl Level {
 const RETRY_MS: u16 = 100;
 
 impl Admission {
+    /// The shard has no bytes.
+    pub(crate) const FULL: Refusal = Refusal::after(Place::Admission, Reason::BytesShard, RETRY_MS);
+
     pub(crate) const fn new(limits: &Limits) -> Self {
         Self {
             shard: Level { used: 0, limit: limits.pub_inflight_bytes },
@@ -68,7 +71,7 @@ impl Admission {
         if self.missing(cost) == 0 {
             return Ok(());
         }
-        Err(Refusal::after(Place::Admission, Reason::BytesShard, RETRY_MS))
+        Err(Self::FULL)
     }
 
     /// Whether `cost` fits for the connection and the tenant, whatever the others have.

@@ -17,7 +17,9 @@ use crate::list::List;
 use crate::memory::Memory;
 use crate::names::Names;
 use crate::notice::Notice;
-use crate::peers::{Behind, Blocking, CONN, OUTLET, Outlet, PAUSE_CONTROL, Peers, Slow};
+use crate::peers::{
+    Behind, Blocking, CONN, OUTLET, Outlet, PAUSE_CONTROL, PAUSE_PARKED, Peers, Slow,
+};
 pub use crate::peers::{Close, Pipe};
 use crate::pool::{Lease, LeaseWish};
 use crate::pressure::{Controller, Sample};
@@ -469,11 +471,14 @@ impl Broker {
         let before = conn.paused;
         conn.paused = if on { before | reason } else { before & !reason };
         let after = conn.paused;
+        // Its sources wait for all of this but what it has parked itself.
+        let has_sources = !conn.sources.is_empty();
+        let all = |bits: u8| has_sources && bits & !PAUSE_PARKED != 0;
         let conn = self.peers.conn_id(index);
-        match (before, after) {
-            (0, 1..) => self.notices.push_back(Notice::Pause { conn }),
-            (1.., 0) => self.notices.push_back(Notice::Resume { conn }),
-            _ => {}
+        if (before == 0 && after != 0) || (!all(before) && all(after)) {
+            self.notices.push_back(Notice::Pause { conn });
+        } else if (before != 0 && after == 0) || (all(before) && !all(after)) {
+            self.notices.push_back(Notice::Resume { conn });
         }
     }
 

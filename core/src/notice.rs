@@ -58,12 +58,15 @@ pub enum Notice {
         /// The first sequence number it may get.
         start: u64,
     },
-    /// Read nothing further from this connection.
+    /// Read nothing further from this connection, or source of one. Of a connection that has
+    /// sources it is about these, too: which of them are [paused](crate::Broker::is_paused) may
+    /// have changed.
     Pause {
         /// Whose.
         conn: ConnId,
     },
-    /// Read from this connection again.
+    /// Read from this connection, or source of one, again. Of a connection that has sources it is
+    /// about these, too: which of them are [paused](crate::Broker::is_paused) may have changed.
     Resume {
         /// Whose.
         conn: ConnId,

@@ -1,5 +1,6 @@
 //! One connection: who it is, what it asks for, what it publishes.
 
+use self::reset::until_reset;
 use crate::access;
 use crate::clock::unix_millis;
 use crate::fault::Wrong;
@@ -62,8 +63,10 @@ pub(crate) async fn serve(shard: Arc<Shard>, incoming: Incoming, known: impl FnO
             }
             drop(state);
             shard.bell().ring();
-            if let Err(wrong) = result {
-                close(&link, wrong.code(), &wrong.to_string());
+            match result {
+                // Whoever has ended its control stream may still have the connection.
+                Ok(()) => link.close(VarInt::from_u32(0), b""),
+                Err(wrong) => close(&link, wrong.code(), &wrong.to_string()),
             }
         }
         Err(met) => {
@@ -333,11 +336,13 @@ impl Fault {
     }
 }
 
-/// Waits until the peer gives a stream up; for ever, when it cannot any more.
-async fn until_reset(stream: &mut RecvStream) {
-    if !matches!(stream.received_reset().await, Ok(Some(_))) {
-        pending().await
-    }
+/// What became of a part of a publish stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    /// All that was whole was taken.
+    All,
+    /// The peer has given the stream up meanwhile.
+    Reset,
 }
 
 /// A stream on which a peer publishes. It waits for itself alone.
@@ -372,20 +377,16 @@ impl Source {
                 Ok(Some(chunk)) => chunk,
                 Ok(None) => {
                     // What the peer has brought whole may still be waiting for room.
-                    self.wait_while_paused().await;
+                    self.wait_while_parked().await;
                     break Ok(());
                 }
                 // A stream that is reset has lost what was not whole; nothing of that was taken.
                 Err(_) => break Ok(()),
             };
-            let taken = tokio::select! {
-                biased;
-                taken = self.take(&mut assembler, &chunk.bytes) => taken,
-                // Also while nothing is read, because a publish waits.
-                () = until_reset(&mut stream) => break Ok(()),
-            };
-            if let Err(wrong) = taken {
-                break Err(wrong);
+            match self.take(&mut stream, &mut assembler, &chunk.bytes).await {
+                Ok(Heard::All) => {}
+                Ok(Heard::Reset) => break Ok(()),
+                Err(wrong) => break Err(wrong),
             }
             let now = assembler.held();
             if let Err(wrong) = self.shard.lock().hold(self.conn, held, now) {
@@ -399,44 +400,59 @@ impl Source {
     }
 
     /// Publishes what is whole.
-    async fn take(&self, assembler: &mut Assembler, mut bytes: &[u8]) -> Result<(), Wrong> {
+    async fn take(
+        &self,
+        stream: &mut RecvStream,
+        assembler: &mut Assembler,
+        mut bytes: &[u8],
+    ) -> Result<Heard, Wrong> {
         while let Some(frame) = assembler.take(&mut bytes)? {
-            let frame = Bytes::from(frame);
-            while !self.publish(&frame).await? {}
+            if self.publish(stream, &Bytes::from(frame)).await? == Heard::Reset {
+                return Ok(Heard::Reset);
+            }
         }
         self.shard.bell().ring();
-        Ok(())
+        Ok(Heard::All)
     }
 
-    async fn wait_while_paused(&self) {
+    /// Waits until nothing that this stream has brought waits for room. What is the connection's
+    /// is not waited for: streams that are over do not pile up.
+    async fn wait_while_parked(&self) {
         loop {
             let mut resumed = pin!(self.resumed.notified());
             resumed.as_mut().enable();
-            if !self.shard.lock().is_paused(self.id) {
+            if !self.shard.lock().has_parked(self.id) {
                 return;
             }
             resumed.await;
         }
     }
 
-    /// Whether the publish was taken; if not, it may be now.
-    async fn publish(&self, frame: &Bytes) -> Result<bool, Wrong> {
-        let mut resumed = pin!(self.resumed.notified());
-        let mut turned = pin!(self.shard.turned().notified());
-        resumed.as_mut().enable();
-        turned.as_mut().enable();
-        let taken = self.shard.lock().publish((self.conn, self.id), frame)?;
-        match taken {
-            Taken::Done | Taken::Gone => return Ok(true),
-            Taken::Later => {
-                self.shard.bell().ring();
-                turned.await;
-            }
-            Taken::Paused => {
-                self.shard.bell().ring();
-                resumed.await;
+    /// Publishes a frame, as soon as that may be.
+    async fn publish(&self, stream: &mut RecvStream, frame: &Bytes) -> Result<Heard, Wrong> {
+        loop {
+            let mut resumed = pin!(self.resumed.notified());
+            let mut turned = pin!(self.shard.turned().notified());
+            resumed.as_mut().enable();
+            turned.as_mut().enable();
+            let taken = self.shard.lock().publish((self.conn, self.id), frame)?;
+            match taken {
+                Taken::Done | Taken::Gone => return Ok(Heard::All),
+                Taken::Later => {
+                    self.shard.bell().ring();
+                    turned.await;
+                }
+                Taken::Paused => {
+                    self.shard.bell().ring();
+                    tokio::select! {
+                        biased;
+                        () = resumed => {}
+                        () = until_reset(stream) => return Ok(Heard::Reset),
+                    }
+                }
             }
         }
-        Ok(false)
     }
 }
+
+mod reset;

@@ -355,11 +355,9 @@ impl Broker {
         let saturated = self.band() == crate::shed::Band::Saturated;
         same("quiescent: parked publishes not served", self.schedule.is_unserved().into(), 0)?;
         // A tenant's parked publishes wait in line: only the first one must not find room.
-        let fits = self.schedule.parked_fronts().filter(|(tenant, job, reclaims)| {
-            let conn = &self.peers.conns[job.conn.index];
-            let price = self.memory.get(job.message).cost;
-            let room = self.admission.room(*tenant, conn.inflight, price).is_ok();
-            room && (self.schedule.has_slot() || *reclaims) && !saturated
+        let fits = self.schedule.parked_fronts().filter(|(job, makes_way)| {
+            let room = self.has_bytes(*job, &mut { u64::MAX });
+            room && (self.schedule.has_slot() || *makes_way) && !saturated
         });
         same("quiescent: parked publish has room", fits.count() as u64, 0)?;
         let stands_aside = self.peers.conns.iter().filter(|(_, conn)| {

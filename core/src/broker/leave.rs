@@ -166,6 +166,7 @@ impl Broker {
         self.close_sources(index);
         self.end_parked_of(index);
         self.pause_nothing(index);
+        self.serve_parked();
         let mut last = Some(last);
         let mut next = self.peers.conns[index].outlets.front();
         for _ in 0..self.peers.conns[index].outlets.len() {
@@ -203,6 +204,7 @@ impl Broker {
         self.peers.conns[index].flushed = true;
         self.end_sources(index);
         self.end_parked_of(index);
+        self.serve_parked();
         while let Some(outlet) = self.peers.conns[index].outlets.front() {
             self.end_outlet(outlet);
         }
@@ -239,11 +241,12 @@ impl Broker {
         self.memory.discharge(OUTLET);
     }
 
+    /// Ends what a connection or a source of one has parked. The caller serves the others, when it
+    /// has ended all that it ends.
     pub(super) fn end_parked_of(&mut self, index: u32) {
         while let Some(parked) = self.peers.conns[index].parked.front() {
             self.end_parked(parked, Refusal::never(Place::Schedule, Reason::Closed));
         }
-        self.serve_parked();
     }
 
     /// A closing connection is read until its peer closes: nothing pauses it any more.

@@ -176,6 +176,12 @@ impl Broker {
         source.paused != 0 || self.peers.conns[source.conn].paused & !PAUSE_PARKED != 0
     }
 
+    /// Whether a publish of a connection, or of one of its sources, is parked. Of a connection:
+    /// one of its own, or one that a source left behind.
+    pub fn has_parked(&self, conn: ConnId) -> bool {
+        self.peers.conn(conn).is_ok_and(|source| !source.parked.is_empty())
+    }
+
     /// Whether a connection has so many answers waiting that none of its commands should be heard
     /// before they are written. One that is only paused for a parked publish is heard: what it asks
     /// for may make room.

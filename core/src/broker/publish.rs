@@ -1,6 +1,7 @@
 //! Checkpoints 3 and 4 as one decision: room first, then everything at once, or nothing.
 
 use super::{Broker, Message};
+use crate::admission::Admission;
 use crate::id::{ConnId, Ticket, TopicId};
 use crate::lease::Permit;
 use crate::ledger::Tally;
@@ -141,16 +142,23 @@ impl Broker {
         let spared = |job: &Job| self.is_spared(job, source);
         self.schedule.room(tenant, standing, jobs, spared)?;
         self.admission.own_room(tenant, spoken_for, price)?;
-        let missing = self.admission.missing(price);
-        if missing > 0 {
-            let floor = self.admission.floor(self.schedule.active_with(tenant));
-            let used = |other| self.admission.used_by(other);
-            let due = used(tenant) + price <= floor;
-            if !due || self.schedule.yielding(floor, used) < missing {
-                return self.admission.room(tenant, spoken_for, price);
-            }
-        }
-        Ok(())
+        let has_bytes = self.admission.missing(price) == 0
+            || self.is_due_bytes(tenant, price) && self.can_yield_bytes(tenant, price);
+        if has_bytes { Ok(()) } else { Err(Admission::FULL) }
+    }
+
+    /// Whether a tenant has a right to bytes that others have taken.
+    fn is_due_bytes(&self, tenant: u32, price: u64) -> bool {
+        let floor = self.admission.floor(self.schedule.active_with(tenant));
+        self.admission.used_by(tenant) + price <= floor
+    }
+
+    /// Whether pushing out who has more than its floor gives the bytes that are missing.
+    /// Cost: O(tenants with jobs).
+    fn can_yield_bytes(&self, tenant: u32, price: u64) -> bool {
+        let floor = self.admission.floor(self.schedule.active_with(tenant));
+        let used = |other| self.admission.used_by(other);
+        self.schedule.yielding(floor, used) >= self.admission.missing(price)
     }
 
     /// Whether a job is not pushed out for a fresh publish of `source`: the source of a job that
@@ -348,25 +356,52 @@ impl Broker {
             }
         }
         let mut passed = 0;
+        // What nobody who is passed over can get from others.
+        let mut denied = u64::MAX;
         while passed < self.schedule.parked_tenants() {
             if self.bands.band() == Band::Saturated || self.node_saturated {
                 break;
             }
             let Some((tenant, index)) = self.schedule.next_parked(passed) else { break };
-            let job = self.schedule.job(index);
-            let (conn, price) = (job.conn.index, self.memory.get(job.message).cost);
-            if self.admission.room(tenant, self.peers.conns[conn].inflight, price).is_err() {
+            let price = self.memory.get(self.schedule.job(index).message).cost;
+            if !self.has_bytes(index, &mut denied) {
                 passed += 1;
                 continue;
             }
-            passed = 0;
+            (passed, denied) = (0, u64::MAX);
             self.make_room(tenant, price, None);
             // Its own source may have a job that was pushed out for it, and goes before it.
             if self.schedule.stands(index) {
                 self.unpark(index);
             }
         }
-        self.schedule.note_served();
+        if self.unstood.is_empty() {
+            self.schedule.note_served();
+        }
+    }
+
+    /// Whether there are bytes for a publish that stands in line, if need be by pushing others
+    /// out. `denied`: the least that nobody can give since somebody had room, so that of many who
+    /// have a right to theirs only one looks who could.
+    pub(super) fn has_bytes(&self, index: u32, denied: &mut u64) -> bool {
+        let job = self.schedule.job(index);
+        let conn = &self.peers.conns[job.conn.index];
+        let (tenant, price) = (conn.tenant, self.memory.get(job.message).cost);
+        if self.admission.own_room(tenant, conn.inflight, price).is_err() {
+            return false;
+        }
+        let missing = self.admission.missing(price);
+        if missing == 0 {
+            return true;
+        }
+        if missing >= *denied || !self.is_due_bytes(tenant, price) {
+            return false;
+        }
+        let can_yield = self.can_yield_bytes(tenant, price);
+        if !can_yield {
+            *denied = missing;
+        }
+        can_yield
     }
 
     /// A parked publish has room: it is admitted.

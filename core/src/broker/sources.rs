@@ -38,11 +38,14 @@ impl Broker {
     /// A source ends, and its connection goes on, which is told of what was parked.
     pub(super) fn end_source(&mut self, index: u32) {
         let why = Refusal::never(Place::Schedule, Reason::Closed);
+        let waits = !self.peers.conns[index].parked.is_empty();
         while let Some(parked) = self.peers.conns[index].parked.front() {
             self.turn_back(parked, why);
         }
         self.forget_source(index);
-        self.serve_parked();
+        if waits {
+            self.serve_parked();
+        }
     }
 
     /// Ends what the sources of a connection have parked; nothing pauses them any more.

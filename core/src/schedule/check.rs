@@ -10,12 +10,13 @@ impl Schedule {
         self.jobs.iter().map(|(_, job)| (self.lanes[job.topic].tenant, job))
     }
 
-    /// Of each tenant the parked job whose turn it is, and whether jobs of held topics would make
-    /// way for it. For checks.
-    pub(crate) fn parked_fronts(&self) -> impl Iterator<Item = (u32, &Job, bool)> {
+    /// Of each tenant the parked job whose turn it is, and whether others would make way for it.
+    /// For checks.
+    pub(crate) fn parked_fronts(&self) -> impl Iterator<Item = (u32, bool)> {
         self.lines.iter().filter_map(|(tenant, line)| {
             let job = self.first_waiting(tenant)?;
-            Some((tenant, &self.jobs[job], !line.stuck.is_empty()))
+            let makes_way = !line.stuck.is_empty() || line.queued.is_empty() && self.entitled() > 0;
+            Some((job, makes_way))
         })
     }
 

@@ -119,14 +119,16 @@ impl Schedule {
 
     /// The parked job whose turn it is, if any, and its tenant; its turn is over then. `passed`:
     /// how many had no room since somebody had. With a free slot first of tenants that have none,
-    /// then of the others; without one only of tenants that have jobs of held topics.
+    /// then of the others; without one only of tenants that have jobs of held topics, and of those
+    /// that have no job at all, as far as others have more than their guarantee.
     pub(crate) fn next_parked(&mut self, passed: u32) -> Option<(u32, u32)> {
-        let tenant = if !self.has_slot() {
+        let has_slot = self.has_slot();
+        let tenant = if !has_slot && passed < self.reclaims.len() {
             self.reclaims.rotated(&mut self.lines)?
-        } else if passed < self.bare.len() {
-            self.bare.rotated(&mut self.lines)?
-        } else {
+        } else if has_slot && passed >= self.bare.len() {
             self.waits.rotated(&mut self.lines)?
+        } else {
+            self.bare.rotated(&mut self.lines)?
         };
         Some((tenant, self.first_waiting(tenant)?))
     }
@@ -139,7 +141,10 @@ impl Schedule {
 
     /// How many tenants [`next_parked`](Self::next_parked) can name.
     pub(crate) const fn parked_tenants(&self) -> u32 {
-        if self.has_slot() { self.bare.len() + self.waits.len() } else { self.reclaims.len() }
+        match self.has_slot() {
+            true => self.bare.len() + self.waits.len(),
+            false => self.reclaims.len() + self.entitled(),
+        }
     }
 
     /// Whether somebody may have room since [`note_served`](Self::note_served).

@@ -43,14 +43,12 @@ impl Schedule {
         let free = self.total - self.queued;
         let active = self.active_with(tenant);
         let due = || line.queued.len() + jobs <= self.guarantee(active);
-        // With more tenants than slots not each can have one: somebody must have two.
-        let can_yield = || active <= self.total || self.victim_by_jobs(tenant).is_some();
         let missing = jobs.saturating_sub(free) as usize;
         let reclaims =
             || !topics.held && self.stuck(tenant, spared).take(missing).count() == missing;
         if line.waiting.is_empty()
             && !topics.behind
-            && (missing == 0 || reclaims() || (due() && can_yield()))
+            && (missing == 0 || reclaims() || (due() && self.can_yield(active)))
         {
             return Ok(());
         }
@@ -61,6 +59,18 @@ impl Schedule {
     pub(crate) fn active_with(&self, tenant: u32) -> u32 {
         let line = &self.lines[tenant];
         self.present + u32::from(line.queued.is_empty() && line.parked == 0)
+    }
+
+    /// Whether somebody can make way, while no slot is free, for one of `active` tenants that has
+    /// less than its guarantee. With more tenants than slots not each can have one: somebody must
+    /// have two.
+    const fn can_yield(&self, active: u32) -> bool {
+        active <= self.total || self.queued > self.busy.len()
+    }
+
+    /// How many tenants without a job have a right to a slot that others have taken.
+    pub(super) const fn entitled(&self) -> u32 {
+        if self.can_yield(self.present) { self.bare.len() } else { 0 }
     }
 
     /// What each of `active` tenants may always have queued.

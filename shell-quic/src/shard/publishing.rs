@@ -47,9 +47,9 @@ impl State {
         }
     }
 
-    /// Whether nothing more is taken from a publish stream now.
-    pub(crate) fn is_paused(&self, source: ConnId) -> bool {
-        self.broker.is_paused(source)
+    /// Whether something that a publish stream has brought waits for room, and ends with it.
+    pub(crate) fn has_parked(&mut self, source: ConnId) -> bool {
+        self.sources.get(source.to_bits()).is_some() && self.broker.has_parked(source)
     }
 
     /// A frame has come on a publish stream.

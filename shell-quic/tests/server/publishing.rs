@@ -298,3 +298,54 @@ async fn a_stream_that_waits_stops_no_other_stream_of_its_connection() {
     assert!(request < 8 && is(why, Place::Schedule, Reason::Closed), "{request} {why:?}");
     held.stage.settle().await;
 }
+
+/// A connection whose streams have as much waiting as may be: streams that are over and have
+/// nothing waiting are not kept.
+#[tokio::test]
+async fn streams_that_are_over_do_not_pile_up_while_all_of_a_connection_wait() {
+    let limits = [("max_frame_bytes", 80 << 10), ("pub_conn_inflight_bytes", 148 << 10)];
+    let held = Held::new(&limits).await;
+    let mut writer = held.stage.join().await;
+    let topic = writer.bind("held").await;
+    let record = [b'x'; 70 << 10];
+    let queued = held.stage.shard.look(Broker::jobs).0;
+    let mut streams = Vec::new();
+    for request in 0..5 {
+        let mut stream = writer.publisher().await;
+        send(&mut stream, &publish(topic, Mode::Waiting { request }, &[&record])).await;
+        streams.push(stream);
+        let all = queued + u32::try_from(streams.len()).unwrap();
+        let come = |broker: &Broker| broker.jobs().0 + broker.jobs().1 == all;
+        held.stage.until("it to come", come).await;
+    }
+    assert_eq!(held.stage.shard.look(Broker::jobs), (queued + 2, 3));
+    let before = held.stage.shard.look(Broker::held);
+    // More than may be open at once: to most of them others have made way.
+    for _ in 0..200 {
+        writer.publisher().await.finish().unwrap();
+    }
+    held.stage.until("them to be over", |broker| broker.held() == before).await;
+    assert_eq!(held.stage.shard.look(Broker::jobs), (queued + 2, 3));
+}
+
+/// A client that ends its control stream has left, whatever else it keeps open.
+#[tokio::test]
+async fn whoever_ends_its_control_stream_has_left() {
+    let stage = Stage::usual();
+    for resets in [false, true] {
+        let mut writer = stage.join().await;
+        let topic = writer.bind("t").await;
+        let mut stream = writer.publisher().await;
+        send(&mut stream, &publish(topic, Mode::Acked { request: 1 }, &["x"])).await;
+        writer.acked(1).await;
+        if resets {
+            writer.send.reset(0_u32.into()).unwrap();
+        } else {
+            writer.send.finish().unwrap();
+        }
+        let ended = within(writer.link.closed()).await;
+        let quinn::ConnectionError::ApplicationClosed(close) = ended else { panic!("{ended}") };
+        assert_eq!(close.error_code, 0_u32.into());
+    }
+    stage.empty().await;
+}

@@ -356,3 +356,83 @@ fn what_sources_have_parked_is_bounded_by_their_connections_bytes() {
     assert!(held.bench.notices.contains(&Notice::Resume { conn }));
     assert!(matches!(held.bench.publish(more[7], held.free, 100), Verdict::Queued(_)));
 }
+
+/// While parked publishes are served, one that is pushed out gives way to a source of its own
+/// connection: that one has room, and is served as well.
+#[test]
+fn who_has_room_because_of_who_was_served_is_served_too() {
+    let limits = Limits {
+        lossless: 1,
+        max_frame_bytes: 60 << 10,
+        pub_conn_inflight_bytes: 128 << 10,
+        pub_queue_total: 4,
+        ..Limits::default()
+    };
+    let mut held = Held::new(limits);
+    let conn = held.source();
+    let [one, two] = [0; 2].map(|_| held.bench.broker.source(conn).unwrap());
+    for _ in 0..4 {
+        assert!(matches!(held.bench.publish(one, held.stuck, 3_000), Verdict::Queued(_)));
+    }
+    for source in [one, two] {
+        let said = held.bench.publish(source, held.free, 60 << 10);
+        assert!(matches!(said, Verdict::Parked(_)), "{said:?}");
+    }
+    held.bench.run(|_| 0);
+    let sequenced = held.bench.broker.ledger().sequenced.records;
+    assert_eq!((sequenced, held.bench.broker.jobs()), (2, (3, 2)));
+    held.heal();
+    assert_eq!(held.bench.broker.ledger().sequenced.records, 7);
+}
+
+/// A connection waits for a publish of its own; that its sources no longer wait for it is told.
+#[test]
+fn sources_are_resumed_while_their_connection_still_waits() {
+    let (mut held, conn, [first, late]) = short();
+    let other = held.bench.broker.source(conn).unwrap();
+    for source in [conn, late] {
+        let said = held.bench.publish(source, held.free, 60 << 10);
+        assert!(matches!(said, Verdict::Parked(_)), "{said:?}");
+    }
+    held.bench.run(|_| 0);
+    assert!(held.bench.broker.is_paused(other), "20, 60 and 60 KiB are all that may be parked");
+    let pauses = held.bench.notices.iter().filter(|notice| **notice == Notice::Pause { conn });
+    assert_eq!(pauses.count(), 2, "for its own publish, and for all of its sources");
+    held.bench.broker.gone(first);
+    held.bench.run(|_| 0);
+    assert!(held.bench.notices.contains(&Notice::Resume { conn }));
+    let paused = [conn, late, other].map(|source| held.bench.broker.is_paused(source));
+    assert_eq!(paused, [true, true, false]);
+    held.heal();
+}
+
+/// A tenant waits for bytes of its own connection, while another one takes all slots for a topic
+/// that is held: when it has the bytes, its guarantee gives it a slot.
+#[test]
+fn a_guarantee_holds_for_what_is_parked() {
+    let limits = Limits {
+        lossless: 1,
+        max_frame_bytes: 400 << 10,
+        pub_conn_inflight_bytes: 468 << 10,
+        pub_queue_total: 4,
+        ..Limits::default()
+    };
+    let mut held = Held::new(limits);
+    let tenant = held.bench.broker.tenant(1).unwrap();
+    let topic = held.bench.broker.topic(tenant, "w").unwrap();
+    for _ in 0..3 {
+        let reader = held.bench.broker.open(tenant).unwrap();
+        let outlet = held.bench.broker.outlet(reader, Pipe::Single).unwrap();
+        held.bench.broker.subscribe(outlet, topic, Wish::policy(Policy::DropOld)).unwrap();
+    }
+    held.fill(3, Ack::Wait);
+    let quiet = held.bench.broker.open(tenant).unwrap();
+    assert!(matches!(held.bench.publish(quiet, topic, 400 << 10), Verdict::Queued(_)));
+    assert!(matches!(held.bench.publish(quiet, topic, 100 << 10), Verdict::Parked(_)));
+    assert_eq!(held.bench.broker.step(1), Progress::More);
+    let greedy = held.source();
+    assert!(matches!(held.bench.publish(greedy, held.stuck, 100), Verdict::Queued(_)));
+    held.bench.run(|_| 0);
+    assert_eq!(held.bench.broker.tenant_books(tenant).unwrap().sequenced.records, 2);
+    held.heal();
+}

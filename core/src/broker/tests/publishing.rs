@@ -253,12 +253,30 @@ impl Model {
             return Err(Reason::QueueFull);
         }
         self.own_bytes(job)?;
+        self.shard_bytes(job)
+    }
+
+    /// Whether the shard has bytes, if need be those of others who have more than their floor.
+    fn shard_bytes(&self, job: &Job) -> Result<(), Reason> {
+        let tenant = self.sources[job.source].tenant;
         let missing = (self.shard_used() + job.cost()).saturating_sub(SHARD);
         let floor = self.floor(tenant);
-        let yielding: u64 =
-            self.busy.iter().map(|other| self.used(*other).saturating_sub(floor)).sum();
+        let yields = |other: &usize| {
+            let queued: u64 = self.tenants[*other].queued.iter().map(Job::cost).sum();
+            self.used(*other).saturating_sub(floor).min(queued)
+        };
+        let yielding: u64 = self.busy.iter().map(yields).sum();
         let due = self.used(tenant) + job.cost() <= floor && yielding >= missing;
         if missing > 0 && !due { Err(Reason::BytesShard) } else { Ok(()) }
+    }
+
+    /// Tenants with nothing queued for which others make way though no slot is free.
+    fn due(&self) -> usize {
+        let yields = self.bare.iter().any(|own| {
+            let guarantee = self.guarantee(*own);
+            self.tenants.iter().any(|other| other.queued.len() > guarantee)
+        });
+        if yields { self.bare.len() } else { 0 }
     }
 
     fn waits(&self, ack: Ack) -> bool {
@@ -553,32 +571,40 @@ impl Model {
         let mut passed = 0;
         loop {
             let full = self.queued() >= self.total;
-            let (waits, bare) = (&mut self.waits, &mut self.bare);
-            let all = if full { self.reclaims.len() } else { waits.len() + bare.len() };
+            let due = self.due();
+            let (waits, bare, reclaims) = (&mut self.waits, &mut self.bare, &mut self.reclaims);
+            let all = if full { reclaims.len() + due } else { waits.len() + bare.len() };
             if passed >= all {
                 break;
             }
             if !full && !bare.is_empty() && !waits.is_empty() {
                 count("a tenant with nothing queued goes first");
             }
+            let is_reclaimed = full && passed < reclaims.len();
             let turns = match full {
-                true => &mut self.reclaims,
-                false if passed < bare.len() => bare,
-                false => waits,
+                true if is_reclaimed => reclaims,
+                false if passed >= bare.len() => waits,
+                _ => bare,
             };
             let tenant = turns[0];
             turns.rotate_left(1);
             let own = &self.tenants[tenant];
             let source = own.standing[own.waiting[0]][0];
             let job = self.sources[source].parked[0].clone();
-            if self.tenant_bytes(&job).is_err() || self.shard_used() + job.cost() > SHARD {
+            if self.tenant_bytes(&job).is_err() || self.shard_bytes(&job).is_err() {
                 count("parked head without bytes");
                 passed += 1;
                 continue;
             }
             passed = 0;
             if full {
-                count("reclaimed for a parked job");
+                count(match is_reclaimed {
+                    true => "reclaimed for a parked job",
+                    false => "others make way for a parked job",
+                });
+            }
+            if self.shard_used() + job.cost() > SHARD {
+                count("others make way for a parked job's bytes");
             }
             self.make_room(tenant, job.cost(), None);
             if self.sources[source].parked[0].armed != job.armed {
@@ -590,7 +616,10 @@ impl Model {
             self.admit(tenant, job);
             self.stand_next(source);
         }
-        self.unserved = false;
+        self.unserved = !self.pushed_out.is_empty();
+        if self.unserved {
+            count("somebody may have room once more");
+        }
     }
 
     fn unpark(&mut self, source: usize, at: usize) {
@@ -636,11 +665,14 @@ impl Model {
         self.sources[source].is_there = false;
         let own = |other: &usize| self.conn(*other) == source && self.sources[*other].is_there;
         let sources: Vec<usize> = (0..self.sources.len()).filter(own).collect();
-        for other in sources {
+        let is_alone = self.conn(source) != source && self.sources[source].parked.is_empty();
+        for other in sources.iter().copied().chain([source]) {
             self.sources[other].is_there = false;
             self.end_all_parked(other);
         }
-        self.end_all_parked(source);
+        if !is_alone {
+            self.serve_parked();
+        }
         self.sources[source].is_known = false;
     }
 
@@ -650,7 +682,6 @@ impl Model {
             count(if is_alone { "parked by a source that ends" } else { "parked and gone" });
             self.end_parked(source, 0);
         }
-        self.serve_parked();
     }
 }
 
@@ -676,6 +707,8 @@ struct Pair {
     millis: u64,
     /// As the model's.
     told: (u64, u64),
+    /// What a host believes that hears of pauses by notices.
+    believed: Vec<bool>,
 }
 
 impl Pair {
@@ -702,8 +735,17 @@ impl Pair {
             .collect();
         let model = Model { lossless, total, ..Model::default() };
         let (conns, seats) = (Vec::new(), Vec::new());
-        let mut pair =
-            Self { bench, model, tenants, topics, conns, seats, millis: 0, told: (0, 0) };
+        let mut pair = Self {
+            bench,
+            model,
+            tenants,
+            topics,
+            conns,
+            seats,
+            millis: 0,
+            told: (0, 0),
+            believed: Vec::new(),
+        };
         for tenant in 0..WEIGHTS.len() {
             pair.model.tenants.push(Tenant::default());
             for seat in tenant * SOURCES..(tenant + 1) * SOURCES {
@@ -726,6 +768,7 @@ impl Pair {
             (source, broker.open(self.tenants[tenant]))
         };
         self.conns.push(id.unwrap());
+        self.believed.push(broker.is_paused(id.unwrap()));
         let (parked, short) = (VecDeque::new(), VecDeque::new());
         self.model.sources.push(Source {
             tenant,
@@ -821,6 +864,13 @@ impl Pair {
             match effect {
                 Effect::Notice(Notice::Failed { .. }) => self.told.0 += 1,
                 Effect::Notice(Notice::Shed { records, .. }) => self.told.1 += records,
+                Effect::Notice(Notice::Pause { conn } | Notice::Resume { conn }) => {
+                    let of = self.conns.iter().position(|own| *own == conn).unwrap();
+                    let own = |source: &usize| *source == of || self.model.conn(*source) == of;
+                    for source in (0..self.conns.len()).filter(own) {
+                        self.believed[source] = broker.is_paused(self.conns[source]);
+                    }
+                }
                 _ => {}
             }
         }
@@ -847,6 +897,9 @@ impl Pair {
         for (source, conn) in self.conns.iter().enumerate() {
             let paused = self.model.sources[source].is_there && self.model.is_paused(source);
             assert_eq!(broker.is_paused(*conn), paused, "source {source} is paused");
+            if self.model.sources[source].is_there {
+                assert_eq!(self.believed[source], paused, "the host of {source} was told");
+            }
         }
     }
 
@@ -901,6 +954,9 @@ const REACHED: &[&str] = &[
     "parked and gone",
     "parked by a source that ends",
     "parked head without bytes",
+    "others make way for a parked job",
+    "others make way for a parked job's bytes",
+    "somebody may have room once more",
     "parked jobs of a held topic",
     "parked without bytes of its own",
     "reclaimed for a parked job",
