@@ -161,7 +161,7 @@ fn a_stream_ends_when_its_client_has_had_enough_and_the_next_one_goes_on() {
         let mut publisher = server.connect();
         move || {
             for number in 0..ALL {
-                let data = format!("{number} {}", "é".repeat(5_000));
+                let data = format!("{number} {}", "é😀".repeat(1_700));
                 assert_eq!(publisher.send(&post(&event("a", &data))).response().status, 200);
             }
         }
@@ -170,7 +170,8 @@ fn a_stream_ends_when_its_client_has_had_enough_and_the_next_one_goes_on() {
     while seen.len() < usize::try_from(ALL).expect("few") {
         match stream.line() {
             Some(line) => {
-                chars += line.chars().count() + 1;
+                // As a page counts it.
+                chars += line.encode_utf16().count() + 1;
                 seen.extend(numbers(&messages(&line)));
             }
             None => {
@@ -255,6 +256,31 @@ fn a_response_that_breaks_is_the_end_of_its_session() {
     let request = format!("POST {target} HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n");
     waiting.send(request.as_bytes());
     drop(waiting);
+    until("nobody in the channel", || server.subscriptions() == 0);
+    server.stop();
+}
+
+#[test]
+fn a_last_part_of_which_not_all_has_left_is_the_end_of_its_session() {
+    const LONG: usize = 8 << 20;
+    let server = Running::with(|config| {
+        config.timing.detached = Duration::from_secs(600);
+        config.settings.max_event_bytes = LONG;
+    });
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, "abcdefgh", "xhr", "").body, "o\n");
+    assert_eq!(messages(&ask(&mut client, "abcdefgh", "xhr", "").body).len(), 1);
+    say(&mut client, "abcdefgh", &[subscribe("a")]);
+    assert_eq!(messages(&ask(&mut client, "abcdefgh", "xhr", "").body).len(), 1);
+    // More than the kernel holds.
+    let long = event("a", &"x".repeat(LONG));
+    assert_eq!(client.send(&post(&long)).response().status, 200);
+    let target = path("abcdefgh", "xhr");
+    let request = format!("POST {target} HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n");
+    let head = client.send(request.as_bytes()).head();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert_eq!(server.subscriptions(), 1);
+    client.reset();
     until("nobody in the channel", || server.subscriptions() == 0);
     server.stop();
 }
@@ -388,8 +414,13 @@ struct Running {
 
 impl Running {
     fn start(timing: Timing) -> Self {
-        let config = Config::development(([127, 0, 0, 1], 0).into()).expect("it is loopback");
-        let server = Library::bind(Config { timing, ..config }).expect("some port is free");
+        Self::with(|config| config.timing = timing)
+    }
+
+    fn with(change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config::development(([127, 0, 0, 1], 0).into()).expect("it is loopback");
+        change(&mut config);
+        let server = Library::bind(config).expect("some port is free");
         let (address, stopper) = (server.address(), server.stopper().expect("a descriptor"));
         let thread = std::thread::spawn(move || server.run().expect("it ends well"));
         Self { address, stopper, thread }
@@ -422,6 +453,37 @@ fn a_session_whose_client_does_not_come_back_is_given_up() {
     until("it to be gone", || ask(&mut client, "abcdefgh", "xhr_send", "[]").status == 404);
     assert_eq!(ask(&mut client, "abcdefgh", "xhr", "").body, "o\n", "and it is a new one then");
     server.stop();
+}
+
+#[test]
+fn a_stranger_who_keeps_coming_back_is_closed_like_any_other() {
+    let server = Running::with(|config| {
+        config.timing.identity = SHORT * 4;
+        config.apps[0].authorized_only = true;
+    });
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, "abcdefgh", "xhr", "").body, "o\n");
+    until("it to be closed", || {
+        let is_gone = ask(&mut client, "abcdefgh", "xhr_send", "[]").status == 404;
+        let told = ask(&mut client, "abcdefgh", "xhr", "").body;
+        is_gone || told == "o\n" || told.contains("\nc[4009,")
+    });
+    server.stop();
+}
+
+#[test]
+fn half_of_the_connections_at_most_are_sessions_of_the_fallback() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate-ws"));
+    let settings = ["--port", "0", "--workers", "1", "--set", "max_connections=20"];
+    let server = Server::with(command.args(settings));
+    let mut client = server.connect();
+    for number in 0..10 {
+        assert_eq!(ask(&mut client, &format!("name{number:0>4}"), "xhr", "").body, "o\n");
+    }
+    let full = ask(&mut client, "onemore1", "xhr", "").body;
+    assert!(full.contains("\nc[4100,"), "{full}");
+    assert_eq!(ask(&mut client, "onemore1", "xhr_send", "[]").status, 404);
+    assert_eq!(client.request("GET /health", "").status, 200);
 }
 
 #[test]

@@ -140,10 +140,11 @@ fn split(frames: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((first & 0xF, payload, rest))
 }
 
-/// At least so many characters a client counts in these lines: those beyond the basic plane count
-/// twice for it.
+/// The length of these lines as a client counts it, in UTF-16 code units: what UTF-8 has four bytes
+/// for is two of them.
 pub fn chars(lines: &[u8]) -> u64 {
-    lines.iter().filter(|byte| *byte & 0xC0 != 0x80).count() as u64
+    let units = |byte: &u8| u64::from(byte & 0xC0 != 0x80) + u64::from(*byte >= 0xF0);
+    lines.iter().map(units).sum()
 }
 
 /// Why a body is refused.

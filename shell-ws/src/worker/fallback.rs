@@ -11,8 +11,9 @@
 //! a broken socket is that of a WebSocket. A response that ended well leaves the session without a
 //! carrier, for a while.
 //!
-//! Bounds: a session is a connection of the core, and counts as one of its app. It has one carrier
-//! at most, [`BATCH`] and a frame on the way in it, and [`INBOX`] that is not digested.
+//! Bounds: a session is a connection of the core, and counts as one of its app; at most half of a
+//! loop's connections are sessions, since each needs a socket as well. It has one carrier at most,
+//! [`BATCH`] and a frame on the way in it, and [`INBOX`] that is not digested.
 
 use super::Worker;
 use super::socket::{Key, Socket};
@@ -142,6 +143,10 @@ impl Worker {
         if !self.shard.is_ready {
             return Err((close::RECONNECT, "the server is being stopped".to_owned()));
         }
+        if self.relays.len() as u64 >= self.shard.broker.limits().max_connections / 2 {
+            let reason = "no room: half of the connections are of the HTTP fallback";
+            return Err((close::OVER_CAPACITY, reason.to_owned()));
+        }
         let session = Session::fallback(&mut self.shard, post)?;
         let stream = Stream::Relay(Box::new(Relay::new(post.name.clone())));
         let key = self.insert(stream, session);
@@ -265,12 +270,13 @@ impl Worker {
         Action::None
     }
 
-    /// A carrier is one no longer. With a response that had not ended, its session is gone too.
+    /// A carrier is one no longer. With a response of which not all has left, its session is gone
+    /// too.
     pub(super) fn lost_carrier(&mut self, key: Key, to: Key) {
         let relay = self.relay_mut(to);
         let Some(carrier) = relay.carrier.take_if(|carrier| carrier.key == key) else { return };
         relay.detached += 1;
-        if carrier.is_ended {
+        if carrier.is_ended && relay.open.is_none() {
             return self.deadlines.update(&mut self.sockets, to.index, self.now);
         }
         self.drop_socket(to);

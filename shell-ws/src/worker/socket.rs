@@ -103,6 +103,8 @@ impl Socket {
             Stream::Relay(relay) if relay.carrier.is_none() => match self.session.wait() {
                 // All that waits for its client is the farewell.
                 (Wait::Flush, _) => (Wait::Linger, relay.detached),
+                // Coming back is no answer to who it is.
+                identity @ (Wait::Identity, _) => identity,
                 _ => (Wait::Detached, relay.detached),
             },
             // What is pending under TLS has the time of what waits to be written.
