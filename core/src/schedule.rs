@@ -300,6 +300,14 @@ impl Schedule {
         }
     }
 
+    /// A tenant is about to have a job. When it had none, everybody's floor is lower now, and those
+    /// above theirs have more to give.
+    fn note_present(&mut self, tenant: u32) {
+        let present = self.active_with(tenant);
+        self.unserved |= present > self.present && self.parked_jobs > 0;
+        self.present = present;
+    }
+
     fn note_absent(&mut self, tenant: u32) {
         let line = &self.lines[tenant];
         self.present -= u32::from(line.queued.is_empty() && line.parked == 0);
@@ -338,7 +346,7 @@ impl Schedule {
         lane.jobs.push_back(&mut self.jobs, index);
         lane.slots += 1;
         let (tenant, held) = (lane.tenant, lane.held != 0);
-        self.present = self.active_with(tenant);
+        self.note_present(tenant);
         self.queued += 1;
         let line = &mut self.lines[tenant];
         line.queued.push_back(&mut self.jobs, index);

@@ -17,7 +17,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 
 /// The longest frame of a connection that has not said who it is.
@@ -55,8 +55,8 @@ pub(crate) async fn serve(shard: Arc<Shard>, incoming: Incoming, known: impl FnO
             };
             let mut state = shard.lock();
             match link.close_reason() {
-                // The peer took its leave, or stopped talking: what it did not take is its choice.
-                None | Some(ConnectionError::ApplicationClosed(_)) if result.is_ok() => {
+                // The peer took its leave: what it did not take is its choice.
+                Some(ConnectionError::ApplicationClosed(_)) if result.is_ok() => {
                     state.leave(conn);
                 }
                 _ => state.die(conn),
@@ -298,21 +298,34 @@ async fn open_now(link: &Connection) -> Option<SendStream> {
 async fn accept(shard: &Arc<Shard>, link: &Connection, conn: ConnId) -> Result<(), Wrong> {
     let Some(resumed) = shard.lock().resumed(conn) else { return Ok(()) };
     let fault = Arc::new(Fault::default());
+    let seats = usize::try_from(shard.settings().max_publish_streams).unwrap_or(usize::MAX);
+    let seats = Arc::new(Semaphore::new(seats.min(Semaphore::MAX_PERMITS)));
     loop {
+        // QUIC counts a stream no more when all of it was read; here it counts until all of it was
+        // taken. One that is not accepted keeps its place, and its peer opens no further ones.
         let stream = tokio::select! {
             biased;
             () = fault.told.notified() => return fault.take(),
-            stream = link.accept_uni() => stream,
+            stream = take_seat(link, &seats) => stream,
         };
-        let Ok(stream) = stream else { return Ok(()) };
+        let Some((stream, seat)) = stream else { return Ok(()) };
         let (shard, fault, resumed) = (Arc::clone(shard), Arc::clone(&fault), Arc::clone(&resumed));
         tokio::spawn(async move {
             let source = Source::new(shard, conn, resumed);
-            if let Err(wrong) = source.read(stream).await {
+            if let Err(wrong) = source.read(stream, seat).await {
                 fault.put(wrong);
             }
         });
     }
+}
+
+/// The next stream on which a peer publishes, as soon as one more may be read.
+async fn take_seat(
+    link: &Connection,
+    seats: &Arc<Semaphore>,
+) -> Option<(RecvStream, OwnedSemaphorePermit)> {
+    let seat = Arc::clone(seats).acquire_owned().await.ok()?;
+    link.accept_uni().await.ok().map(|stream| (stream, seat))
 }
 
 /// The first fault on any of a connection's streams.
@@ -368,7 +381,7 @@ impl Source {
     }
 
     /// Reads publishes until the peer finishes or resets the stream.
-    async fn read(self, mut stream: RecvStream) -> Result<(), Wrong> {
+    async fn read(self, mut stream: RecvStream, seat: OwnedSemaphorePermit) -> Result<(), Wrong> {
         let most = self.shard.look(|broker| broker.limits().max_frame_bytes);
         let mut assembler = Assembler::new(most);
         let mut held = 0;
@@ -376,7 +389,9 @@ impl Source {
             let chunk = match stream.read_chunk(READ, true).await {
                 Ok(Some(chunk)) => chunk,
                 Ok(None) => {
-                    // What the peer has brought whole may still be waiting for room.
+                    // What the peer has brought whole may still be waiting for room: in the core,
+                    // which bounds that.
+                    drop(seat);
                     self.wait_while_parked().await;
                     break Ok(());
                 }

@@ -27,12 +27,15 @@ const DECISIONS: &[&str] = &[
     "core/src/broker/fan_out.rs",
     "core/src/broker/fan_run.rs",
     "core/src/broker/mesh.rs",
+    "core/src/broker/publish.rs",
+    "core/src/broker/sources.rs",
     "core/src/egress.rs",
     "core/src/ledger.rs",
     "core/src/mesh.rs",
     "core/src/schedule.rs",
     "core/src/schedule/parked.rs",
     "core/src/schedule/remote.rs",
+    "core/src/schedule/room.rs",
     "core/src/shed.rs",
 ];
 

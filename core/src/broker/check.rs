@@ -356,7 +356,7 @@ impl Broker {
         same("quiescent: parked publishes not served", self.schedule.is_unserved().into(), 0)?;
         // A tenant's parked publishes wait in line: only the first one must not find room.
         let fits = self.schedule.parked_fronts().filter(|(job, makes_way)| {
-            let room = self.has_bytes(*job, &mut { u64::MAX });
+            let room = self.has_bytes(*job, &mut None);
             room && (self.schedule.has_slot() || *makes_way) && !saturated
         });
         same("quiescent: parked publish has room", fits.count() as u64, 0)?;

@@ -143,7 +143,8 @@ impl Broker {
         self.schedule.room(tenant, standing, jobs, spared)?;
         self.admission.own_room(tenant, spoken_for, price)?;
         let has_bytes = self.admission.missing(price) == 0
-            || self.is_due_bytes(tenant, price) && self.can_yield_bytes(tenant, price);
+            || self.is_due_bytes(tenant, price)
+                && self.yielding(tenant) >= self.admission.missing(price);
         if has_bytes { Ok(()) } else { Err(Admission::FULL) }
     }
 
@@ -153,12 +154,11 @@ impl Broker {
         self.admission.used_by(tenant) + price <= floor
     }
 
-    /// Whether pushing out who has more than its floor gives the bytes that are missing.
+    /// What pushing out those who have more than their floor gives a tenant.
     /// Cost: O(tenants with jobs).
-    fn can_yield_bytes(&self, tenant: u32, price: u64) -> bool {
+    fn yielding(&self, tenant: u32) -> u64 {
         let floor = self.admission.floor(self.schedule.active_with(tenant));
-        let used = |other| self.admission.used_by(other);
-        self.schedule.yielding(floor, used) >= self.admission.missing(price)
+        self.schedule.yielding(floor, |other| self.admission.used_by(other))
     }
 
     /// Whether a job is not pushed out for a fresh publish of `source`: the source of a job that
@@ -356,19 +356,18 @@ impl Broker {
             }
         }
         let mut passed = 0;
-        // What nobody who is passed over can get from others.
-        let mut denied = u64::MAX;
+        let mut yielding = None;
         while passed < self.schedule.parked_tenants() {
             if self.bands.band() == Band::Saturated || self.node_saturated {
                 break;
             }
             let Some((tenant, index)) = self.schedule.next_parked(passed) else { break };
             let price = self.memory.get(self.schedule.job(index).message).cost;
-            if !self.has_bytes(index, &mut denied) {
+            if !self.has_bytes(index, &mut yielding) {
                 passed += 1;
                 continue;
             }
-            (passed, denied) = (0, u64::MAX);
+            (passed, yielding) = (0, None);
             self.make_room(tenant, price, None);
             // Its own source may have a job that was pushed out for it, and goes before it.
             if self.schedule.stands(index) {
@@ -381,9 +380,9 @@ impl Broker {
     }
 
     /// Whether there are bytes for a publish that stands in line, if need be by pushing others
-    /// out. `denied`: the least that nobody can give since somebody had room, so that of many who
-    /// have a right to theirs only one looks who could.
-    pub(super) fn has_bytes(&self, index: u32, denied: &mut u64) -> bool {
+    /// out. `yielding`: what these give, if it was asked since somebody had room. It is the same
+    /// for all who stand in line.
+    pub(super) fn has_bytes(&self, index: u32, yielding: &mut Option<u64>) -> bool {
         let job = self.schedule.job(index);
         let conn = &self.peers.conns[job.conn.index];
         let (tenant, price) = (conn.tenant, self.memory.get(job.message).cost);
@@ -391,17 +390,9 @@ impl Broker {
             return false;
         }
         let missing = self.admission.missing(price);
-        if missing == 0 {
-            return true;
-        }
-        if missing >= *denied || !self.is_due_bytes(tenant, price) {
-            return false;
-        }
-        let can_yield = self.can_yield_bytes(tenant, price);
-        if !can_yield {
-            *denied = missing;
-        }
-        can_yield
+        missing == 0
+            || self.is_due_bytes(tenant, price)
+                && *yielding.get_or_insert_with(|| self.yielding(tenant)) >= missing
     }
 
     /// A parked publish has room: it is admitted.

@@ -31,7 +31,7 @@ impl Schedule {
 
     /// A job of a tenant was parked.
     pub(super) fn note_parked(&mut self, tenant: u32) {
-        self.present = self.active_with(tenant);
+        self.note_present(tenant);
         self.lines[tenant].parked += 1;
         self.parked_jobs += 1;
     }

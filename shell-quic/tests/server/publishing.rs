@@ -299,33 +299,77 @@ async fn a_stream_that_waits_stops_no_other_stream_of_its_connection() {
     held.stage.settle().await;
 }
 
-/// A connection whose streams have as much waiting as may be: streams that are over and have
-/// nothing waiting are not kept.
+/// A topic that is held, and a connection whose streams have as much waiting for it as may be.
+struct Crowded {
+    held: Held,
+    writer: crate::support::Peer,
+    streams: Vec<quinn::SendStream>,
+    queued: u32,
+}
+
+impl Crowded {
+    async fn new() -> Self {
+        let limits = [("max_frame_bytes", 80 << 10), ("pub_conn_inflight_bytes", 148 << 10)];
+        let held = Held::new(&limits).await;
+        let mut writer = held.stage.join().await;
+        let topic = writer.bind("held").await;
+        let record = [b'x'; 70 << 10];
+        let before = held.stage.shard.look(Broker::jobs).0;
+        let mut streams = Vec::new();
+        for request in 0..5 {
+            let mut stream = writer.publisher().await;
+            send(&mut stream, &publish(topic, Mode::Waiting { request }, &[&record])).await;
+            streams.push(stream);
+            let all = before + u32::try_from(streams.len()).unwrap();
+            let come = |broker: &Broker| broker.jobs().0 + broker.jobs().1 == all;
+            held.stage.until("it to come", come).await;
+        }
+        assert_eq!(held.stage.shard.look(Broker::jobs), (before + 2, 3));
+        Self { held, writer, streams, queued: before + 2 }
+    }
+}
+
+/// Streams that are over and have nothing waiting are not kept.
 #[tokio::test]
 async fn streams_that_are_over_do_not_pile_up_while_all_of_a_connection_wait() {
-    let limits = [("max_frame_bytes", 80 << 10), ("pub_conn_inflight_bytes", 148 << 10)];
-    let held = Held::new(&limits).await;
-    let mut writer = held.stage.join().await;
-    let topic = writer.bind("held").await;
-    let record = [b'x'; 70 << 10];
-    let queued = held.stage.shard.look(Broker::jobs).0;
-    let mut streams = Vec::new();
-    for request in 0..5 {
-        let mut stream = writer.publisher().await;
-        send(&mut stream, &publish(topic, Mode::Waiting { request }, &[&record])).await;
-        streams.push(stream);
-        let all = queued + u32::try_from(streams.len()).unwrap();
-        let come = |broker: &Broker| broker.jobs().0 + broker.jobs().1 == all;
-        held.stage.until("it to come", come).await;
-    }
-    assert_eq!(held.stage.shard.look(Broker::jobs), (queued + 2, 3));
+    let Crowded { held, writer, streams, queued } = Crowded::new().await;
     let before = held.stage.shard.look(Broker::held);
     // More than may be open at once: to most of them others have made way.
     for _ in 0..200 {
         writer.publisher().await.finish().unwrap();
     }
     held.stage.until("them to be over", |broker| broker.held() == before).await;
-    assert_eq!(held.stage.shard.look(Broker::jobs), (queued + 2, 3));
+    assert_eq!(held.stage.shard.look(Broker::jobs), (queued, 3));
+    drop(streams);
+}
+
+/// Streams of which all has come count until all was taken: a connection that waits has no more
+/// of them open than it may.
+#[tokio::test]
+async fn streams_that_wait_are_no_more_than_a_connection_may_have() {
+    let Crowded { held, mut writer, mut streams, .. } = Crowded::new().await;
+    let free = writer.bind("free").await;
+    let before = held.stage.shard.look(Broker::held);
+    let link = writer.link.clone();
+    let more = tokio::spawn(async move {
+        for _ in 0..200 {
+            let mut stream = link.open_uni().await.unwrap();
+            send(&mut stream, &publish(free, Mode::Unacked, &["y"])).await;
+            stream.finish().unwrap();
+        }
+    });
+    for token in 0..100 {
+        writer.is_heard(token).await;
+    }
+    let most = Settings::default().max_publish_streams * 128;
+    let now = held.stage.shard.look(Broker::held);
+    assert!(now <= before + most, "{now} bytes are held, and {before} were");
+    assert!(!more.is_finished(), "none of them was taken");
+    // One that gives up makes way: they are heard, though there are no bytes for them.
+    streams[4].reset(0_u32.into()).unwrap();
+    within(more).await.unwrap();
+    let shed = |broker: &Broker| broker.ledger().shed.total().records == 200;
+    held.stage.until("them to come", shed).await;
 }
 
 /// A client that ends its control stream has left, whatever else it keeps open.

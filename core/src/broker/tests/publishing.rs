@@ -340,6 +340,7 @@ impl Model {
             Err(why) if why != Reason::Busy && self.waits(job.ack) => {
                 count("parked");
                 let source = job.source;
+                self.note_present(tenant);
                 let armed = self.armed(job);
                 self.sources[source].parked.push_back(armed);
                 self.stand_next(source);
@@ -363,7 +364,15 @@ impl Model {
         job
     }
 
+    /// A tenant is about to have a job: when it had none, others may have more to give.
+    fn note_present(&mut self, tenant: usize) {
+        let is_new = self.tenants[tenant].queued.is_empty() && !self.has_parked(tenant);
+        let is_awaited = self.sources.iter().any(|source| !source.parked.is_empty());
+        self.unserved |= is_new && is_awaited;
+    }
+
     fn admit(&mut self, tenant: usize, job: Job) {
+        self.note_present(tenant);
         let own = &mut self.tenants[tenant];
         own.admitted += 1;
         own.queued.push(job);
