@@ -74,9 +74,8 @@ impl Deck {
                 let number = shard.numbers;
                 shard.numbers += 1;
                 let tenant = place(TenantId::from_bits(n[0]).index());
-                let (made, paused, ending, parked) = (0, false, false, false);
                 let conn = ConnId::from_bits(bits);
-                let own = Conn { number, conn, tenant, made, paused, ending, parked };
+                let own = Conn::new(number, conn, tenant);
                 shard.conns.insert(conn, own);
             }
             Kind::Source => {
@@ -84,11 +83,11 @@ impl Deck {
                 let number = shard.numbers;
                 shard.numbers += 1;
                 let conn = ConnId::from_bits(n[0]);
-                let Some(tenant) = shard.conns.get(&conn).map(|own| own.tenant) else {
+                let Some(whole) = shard.conns.get_mut(&conn) else {
                     return framing(format!("{conn:?} got a source and is not there"));
                 };
-                let (made, paused, ending, parked) = (0, false, false, false);
-                let own = Conn { number, conn, tenant, made, paused, ending, parked };
+                whole.has_sources = true;
+                let own = Conn::new(number, conn, whole.tenant);
                 shard.conns.insert(ConnId::from_bits(bits), own);
                 self.reached.add("a source");
             }
@@ -299,17 +298,17 @@ impl Deck {
 
     fn pause(&mut self, at: usize, conn: ConnId, paused: bool) -> Found {
         self.reached.add(if paused { "paused" } else { "resumed" });
-        let own = self.shards[at].conns.get_mut(&conn).filter(|conn| !conn.ending);
-        match own {
+        let shard = &mut self.shards[at];
+        match shard.conns.get_mut(&conn).filter(|conn| !conn.ending) {
+            // It says that it is worth asking who is.
+            Some(own) if own.has_sources => own.paused = shard.broker.is_paused(conn),
             Some(own) if own.paused == paused => {
-                framing(format!("{conn:?} was told twice whether it is paused"))
+                return framing(format!("{conn:?} was told twice whether it is paused"));
             }
-            Some(own) => {
-                own.paused = paused;
-                Ok(())
-            }
-            None => Ok(()),
+            Some(own) => own.paused = paused,
+            None => {}
         }
+        Ok(())
     }
 
     /// A publish has the sequence number `first` in a topic as a shard knows it.

@@ -26,6 +26,8 @@ pub(super) struct Conn {
     /// The connection of a source, which is answered; of a connection itself.
     pub(super) conn: ConnId,
     pub(super) tenant: usize,
+    /// It is a connection that got sources.
+    pub(super) has_sources: bool,
     /// Publishes that it or its sources made.
     pub(super) made: u64,
     pub(super) paused: bool,
@@ -33,6 +35,13 @@ pub(super) struct Conn {
     pub(super) ending: bool,
     /// It had a publish parked once.
     pub(super) parked: bool,
+}
+
+impl Conn {
+    pub(super) const fn new(number: u32, conn: ConnId, tenant: usize) -> Self {
+        let (has_sources, made, paused, ending, parked) = (false, 0, false, false, false);
+        Self { number, conn, tenant, has_sources, made, paused, ending, parked }
+    }
 }
 
 /// What is known of an outlet.
