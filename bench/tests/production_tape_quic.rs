@@ -4,7 +4,7 @@
 use sluicegate_client::{
     Client, Event, Options, Policy, PublishError, Start, SubscribeOptions, Subscription, Trust,
 };
-use sluicegate_core::{Books, Tape};
+use sluicegate_core::{Books, Item, Tape};
 use sluicegate_quic::config::{Config, Flags};
 use sluicegate_quic::process::Process;
 use sluicegate_sim::replay::{Replayed, replay};
@@ -122,7 +122,10 @@ fn record(name: &str, shards: u32) -> (Vec<PathBuf>, [u64; COLUMNS.len()]) {
 /// Plays a tape before all judges.
 fn play(path: &Path) -> Replayed {
     let bytes = fs::read(path).expect("the server wrote it");
-    let replayed = replay(&Tape::read(&bytes).expect("it is a tape")).expect("it is whole");
+    let tape = Tape::read(&bytes).expect("it is a tape");
+    let last = tape.items().last();
+    assert!(matches!(last, Some(Ok(Item::Mark { .. }))), "its end is missing: {last:?}");
+    let replayed = replay(&tape).expect("it is whole");
     assert!(replayed.conviction.is_none(), "{:?}", replayed.conviction);
     assert!(replayed.differs.is_none() && !replayed.is_cut && replayed.marks > 0, "{replayed:?}");
     replayed
