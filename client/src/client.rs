@@ -139,6 +139,7 @@ async fn keep(shared: Arc<Shared>, target: link::Target, options: Options, first
         if shared.lock().is_closing {
             break;
         }
+        shared.lock().stats.disconnects += 1;
         if let Some(code) = said.filter(|code| options.is_final(*code)) {
             shared.lock().given_up = Some(Disconnected::told(code));
             break;

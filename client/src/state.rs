@@ -89,6 +89,8 @@ pub struct Stats {
     /// Of those that were sent without asking: at most so many may not have arrived, because their
     /// connection ended.
     pub unconfirmed: u64,
+    /// Connections that have ended, and not by us.
+    pub disconnects: u64,
     /// Connections that were made after the first.
     pub reconnects: u64,
 }

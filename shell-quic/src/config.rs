@@ -121,7 +121,7 @@ pub struct Flags {
     /// names, no payloads; with several shards one file each, FILE.0 and so on
     #[arg(long, value_name = "FILE")]
     pub tape: Option<PathBuf>,
-    /// Any key below server or limits, as `config print` lists them; may be repeated
+    /// Any key below server or limits, as `config` lists them; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 }

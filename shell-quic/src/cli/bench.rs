@@ -92,7 +92,7 @@ pub(crate) struct Plan {
     mode: Mode,
     /// Records per second that are offered, whatever comes back; without it as fast as they are
     /// taken
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
     /// A broker that runs; without it one is started in this process
     #[arg(long, value_name = "URL")]

@@ -6,7 +6,21 @@ use sluicegate_client::{Client, Options, Trust};
 use sluicegate_quic::config::Config;
 use sluicegate_quic::identity::CERTIFICATE;
 use std::path::PathBuf;
+use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Waits until the user, or who has started the program, wants its end.
+pub(super) async fn stopped() -> Result<()> {
+    let heard = "cannot listen to signals";
+    let mut interrupt = signal(SignalKind::interrupt()).context(heard)?;
+    let mut terminate = signal(SignalKind::terminate()).context(heard)?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
 
 /// Which broker, and as whom.
 #[derive(Clone, Debug, Args)]
@@ -89,7 +103,28 @@ impl Reach {
     }
 }
 
+/// How often a client looks whether its connection still is.
+const LOOK: Duration = Duration::from_millis(200);
+
 impl Connect {
+    /// Says when the connection of a client is lost, and when there is one again. Never ends.
+    pub(super) async fn watch(&self, client: &Client) {
+        let mut look = tokio::time::interval(LOOK);
+        let (mut lost, mut made) = (0, 0);
+        loop {
+            look.tick().await;
+            let stats = client.stats();
+            if stats.disconnects > lost {
+                lost = stats.disconnects;
+                tracing::warn!("the connection to {} is lost: trying again", self.connect);
+            }
+            if stats.reconnects > made {
+                made = stats.reconnects;
+                tracing::info!("connected to {} again", self.connect);
+            }
+        }
+    }
+
     pub(super) async fn client(&self) -> Result<Client> {
         let url = &self.connect;
         Client::connect(url, self.reach.options()?)

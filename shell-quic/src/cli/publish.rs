@@ -1,10 +1,11 @@
 //! `pub`: publishes lines, or a file, or what comes in.
 
-use super::connect::{Connect, runtime};
+use super::connect::{Connect, runtime, stopped};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use clap::Args;
 use serde_json::json;
+use sluicegate_client::Publisher;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -57,16 +58,15 @@ fn records(publish: &Publish) -> Result<mpsc::Receiver<io::Result<Bytes>>> {
     Ok(records)
 }
 
-async fn send(
+/// Publishes all that comes, and counts it.
+async fn pump(
     publish: &Publish,
+    publisher: &Publisher,
     mut records: mpsc::Receiver<io::Result<Bytes>>,
-    json: bool,
+    (count, json): (&mut u64, bool),
 ) -> Result<()> {
-    let client = publish.connect.client().await?;
-    let publisher = client.publisher(&publish.topic).await.context("the topic")?;
-    let is_watched = io::stderr().is_terminal() && !json && !publish.acked;
+    let is_watched = is_watched(publish, json);
     let mut progress = tokio::time::interval(PROGRESS);
-    let mut count: u64 = 0;
     loop {
         let record = tokio::select! {
             biased;
@@ -76,9 +76,9 @@ async fn send(
                 continue;
             }
         };
-        let Some(record) = record else { break };
+        let Some(record) = record else { return Ok(()) };
         let record = record.context("the input cannot be read")?;
-        count += 1;
+        *count += 1;
         if !publish.acked {
             publisher.publish(record).await?;
             continue;
@@ -90,6 +90,28 @@ async fn send(
         } else {
             writeln!(out, "{sequence}")?;
         }
+    }
+}
+
+fn is_watched(publish: &Publish, json: bool) -> bool {
+    io::stderr().is_terminal() && !json && !publish.acked
+}
+
+async fn send(
+    publish: &Publish,
+    records: mpsc::Receiver<io::Result<Bytes>>,
+    json: bool,
+) -> Result<()> {
+    let client = publish.connect.client().await?;
+    let publisher = client.publisher(&publish.topic).await.context("the topic")?;
+    let is_watched = is_watched(publish, json);
+    let mut count: u64 = 0;
+    tokio::select! {
+        biased;
+        pumped = pump(publish, &publisher, records, (&mut count, json)) => pumped?,
+        // What came until then is brought to its end.
+        stop = stopped() => stop?,
+        () = publish.connect.watch(&client) => {}
     }
     client.close().await;
     let stats = client.stats();

@@ -72,11 +72,20 @@ fn lines(config: &Config, process: &Process, json: bool) -> Vec<String> {
         return vec![line.to_string()];
     }
     let made = if development { " (for development)" } else { "" };
+    // What a client on this machine does not know by itself.
+    let usual = Config::default();
+    let mut reach = String::new();
+    if address.port() != usual.port {
+        reach += &format!(" --connect quic://127.0.0.1:{}", address.port());
+    }
+    if development && config.state_dir != usual.state_dir {
+        reach += &format!(" --fingerprint {fingerprint}");
+    }
     vec![
         format!("Sluicegate serves QUIC clients on {address}"),
         format!("Identity sha256 {fingerprint}{made}"),
-        "Try      sluicegate-quic sub orders    and    echo hello | sluicegate-quic pub orders"
-            .to_owned(),
+        format!("Try      sluicegate-quic sub orders{reach}"),
+        format!("and      echo hello | sluicegate-quic pub orders{reach}"),
         format!(
             "Memory   {} MiB for the broker, and at most {} MiB of QUIC windows per connection",
             budget >> 20,

@@ -1,11 +1,12 @@
 //! `sub`: prints a topic's records.
 
-use super::connect::{Connect, runtime};
-use anyhow::{Context, Result, bail};
+use super::connect::{Connect, runtime, stopped};
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use sluicegate_client::{Event, Policy, Queue, Start, SubscribeOptions};
+use sluicegate_client::{Event, Place, Policy, Queue, Reason, Start, SubscribeOptions, TopicError};
 use std::io::{self, BufWriter, Write};
+use std::pin::pin;
 
 /// What is printed.
 #[derive(Clone, Debug, Args)]
@@ -71,15 +72,23 @@ async fn print(subscribe: &Subscribe, json: bool) -> Result<()> {
         queue: Queue::Block,
         ..SubscribeOptions::default()
     };
-    let mut subscription =
-        client.subscribe(&subscribe.topic, options).await.context("the topic")?;
+    let mut subscription = client
+        .subscribe(&subscribe.topic, options)
+        .await
+        .map_err(|error| told(error, &subscribe.topic))?;
     let mut out = BufWriter::new(io::stdout());
     let mut left = subscribe.count.unwrap_or(u64::MAX);
+    let mut stop = pin!(stopped());
+    let mut watch = pin!(subscribe.connect.watch(&client));
     while left > 0 {
         let next = tokio::select! {
             biased;
             next = subscription.next() => next,
-            _ = tokio::signal::ctrl_c() => break,
+            stop = &mut stop => {
+                stop?;
+                break;
+            }
+            () = &mut watch => continue,
         };
         match next {
             None => break,
@@ -97,6 +106,21 @@ async fn print(subscribe: &Subscribe, json: bool) -> Result<()> {
     drop(subscription);
     client.close().await;
     Ok(())
+}
+
+/// Why a topic cannot be subscribed to, and what would help.
+fn told(error: TopicError, topic: &str) -> anyhow::Error {
+    let hint = match &error {
+        TopicError::Refused(why) if why.reason == Some(Reason::NotAllowed) => match why.place {
+            Some(Place::Backlog) => {
+                ", --policy block: the server takes it with lossless or allow_block"
+            }
+            _ => ": the tenant and its token must have a right to it",
+        },
+        _ => "",
+    };
+    let context = format!("the topic `{topic}`{hint}");
+    anyhow::Error::new(error).context(context)
 }
 
 fn show(out: &mut impl Write, event: &Event, json: bool) -> io::Result<()> {

@@ -1,10 +1,12 @@
 //! The program as it is called from a shell, against a server of this process.
 
+use crate::support::until;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sluicegate_quic::config::Config;
 use sluicegate_quic::identity::CERTIFICATE;
 use sluicegate_quic::process::Process;
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -44,13 +46,13 @@ impl House {
         let body = STANDARD.encode(certificate);
         let pem = format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n");
         let path = self.folder.join(name);
-        std::fs::write(&path, pem).unwrap();
+        fs::write(&path, pem).unwrap();
         path
     }
 
     fn stop(self) {
         self.process.stop().unwrap();
-        std::fs::remove_dir_all(self.folder).unwrap();
+        fs::remove_dir_all(self.folder).unwrap();
     }
 }
 
@@ -62,7 +64,7 @@ fn told(output: &Output) -> String {
 #[test]
 fn the_program_trusts_what_the_system_trusts_when_it_is_told_to() {
     let house = House::start("trust");
-    let own = house.roots("own.pem", &std::fs::read(house.folder.join(CERTIFICATE)).unwrap());
+    let own = house.roots("own.pem", &fs::read(house.folder.join(CERTIFICATE)).unwrap());
     let other = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let other = house.roots("other.pem", other.cert.der());
     let publish = ["pub", "orders", "--acked", "--trust", "system"];
@@ -84,4 +86,46 @@ fn the_program_trusts_what_the_system_trusts_when_it_is_told_to() {
     let text = told(&house.run(&["pub", "orders", "--trust", "system", "--ca", "x"], "", &own));
     assert!(text.contains("cannot be used with"), "{text}");
     house.stop();
+}
+
+#[tokio::test]
+async fn a_publisher_says_that_its_server_is_gone_and_what_it_has_done_when_it_is_stopped() {
+    let House { process, folder } = House::start("stopped");
+    let log = folder.join("publisher.log");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate-quic"));
+    command.args(["pub", "orders", "--json", "--fingerprint", &process.fingerprint]);
+    command.args(["--connect", &format!("quic://{}", process.address)]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(fs::File::create(&log).unwrap());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().expect("it is piped");
+    input.write_all(b"hello\n").unwrap();
+    let sequenced = || process.shards()[0].look(|broker| broker.ledger().sequenced.records);
+    until("the record to come", || sequenced() == 1).await;
+    process.stop().unwrap();
+    let told = || fs::read_to_string(&log).unwrap().contains("trying again");
+    until("the publisher to say it", told).await;
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains(r#""event":"done""#) && text.contains(r#""published":1"#), "{text}");
+    drop(input);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_policy_that_the_server_does_not_take_is_told_with_the_keys_that_allow_it() {
+    let house = House::start("policy");
+    let fingerprint = house.process.fingerprint.clone();
+    let args = ["sub", "orders", "--policy", "block", "--fingerprint", &fingerprint];
+    let text = told(&house.run(&args, "", Path::new("/dev/null")));
+    assert!(text.contains("--policy block: the server takes it with lossless"), "{text}");
+    house.stop();
+}
+
+#[test]
+fn a_rate_of_nothing_is_refused() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate-quic"));
+    let output = command.args(["bench", "--rate", "0"]).output().unwrap();
+    assert!(!output.status.success() && told(&output).contains("'--rate <NUMBER>'"));
 }
