@@ -78,12 +78,13 @@ async fn pump(
         };
         let Some(record) = record else { return Ok(()) };
         let record = record.context("the input cannot be read")?;
-        *count += 1;
         if !publish.acked {
             publisher.publish(record).await?;
+            *count += 1;
             continue;
         }
         let sequence = publisher.publish_acked(record).await?;
+        *count += 1;
         let mut out = io::stdout();
         if json {
             writeln!(out, "{}", json!({ "event": "acked", "sequence": sequence }))?;
@@ -109,7 +110,7 @@ async fn send(
     tokio::select! {
         biased;
         pumped = pump(publish, &publisher, records, (&mut count, json)) => pumped?,
-        // What came until then is brought to its end.
+        // What was handed to the client until then is brought to its end.
         stop = stopped() => stop?,
         () = publish.connect.watch(&client) => {}
     }
