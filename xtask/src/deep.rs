@@ -17,6 +17,8 @@ const MORE: &str = "1700";
 /// How much less they do where it is slow, and only the first times count: with every line counted,
 /// and for each of many mutants.
 const LESS: &str = "10";
+/// How many mutants are tried at a time: most of a try is one thread's work.
+const JOBS: &str = "2";
 /// The least part of core's lines that its tests reach, in percent.
 const COVERED: u32 = 95;
 
@@ -173,8 +175,8 @@ fn mutants(workspace: &Workspace) -> Result<Outcome> {
     }
     let files: String = DECISIONS.iter().map(|file| format!("--file {file} ")).collect();
     let line = format!(
-        "cargo mutants --package sluicegate-core --no-shuffle --output {FOLDER} {files} \
-         --timeout 60 -- --lib"
+        "cargo mutants --package sluicegate-core --no-shuffle --jobs {JOBS} --output {FOLDER} \
+         {files} --timeout 20 -- --lib"
     );
     let program = Program::new(&line, &workspace.root, LIMIT)
         .env("SLUICEGATE_CASES_PERCENT", LESS)
