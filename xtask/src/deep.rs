@@ -5,7 +5,7 @@
 use crate::clock::{Stopwatch, readable};
 use crate::program::Program;
 use crate::workspace::Workspace;
-use crate::{apt, convict, faults, instructions, madsim, overload, survivors};
+use crate::{apt, convict, faults, instructions, madsim, mutants, overload};
 use anyhow::{Result, bail, ensure};
 use std::time::Duration;
 
@@ -17,29 +17,8 @@ const MORE: &str = "1700";
 /// How much less they do where it is slow, and only the first times count: with every line counted,
 /// and for each of many mutants.
 const LESS: &str = "10";
-/// How many mutants are tried at a time: most of a try is one thread's work.
-const JOBS: &str = "2";
 /// The least part of core's lines that its tests reach, in percent.
 const COVERED: u32 = 95;
-
-/// The files with core's decisions and books.
-const DECISIONS: &[&str] = &[
-    "core/src/admission.rs",
-    "core/src/backlog.rs",
-    "core/src/broker/fan_out.rs",
-    "core/src/broker/fan_run.rs",
-    "core/src/broker/mesh.rs",
-    "core/src/broker/publish.rs",
-    "core/src/broker/sources.rs",
-    "core/src/egress.rs",
-    "core/src/ledger.rs",
-    "core/src/mesh.rs",
-    "core/src/schedule.rs",
-    "core/src/schedule/parked.rs",
-    "core/src/schedule/remote.rs",
-    "core/src/schedule/room.rs",
-    "core/src/shed.rs",
-];
 
 /// Which parts to run.
 #[derive(clap::Args)]
@@ -71,7 +50,7 @@ const PARTS: &[Part] = &[
         run: models,
     },
     Part { name: "coverage", what: "the lines of core that its tests reach", run: coverage },
-    Part { name: "mutants", what: "small changes of core's decisions", run: mutants },
+    Part { name: "mutants", what: "small changes of core's decisions", run: all_mutants },
 ];
 
 /// What became of one part.
@@ -169,29 +148,11 @@ fn coverage(workspace: &Workspace) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-fn mutants(workspace: &Workspace) -> Result<Outcome> {
+fn all_mutants(workspace: &Workspace) -> Result<Outcome> {
     if !apt::answers("cargo mutants") {
         return Ok(Outcome::Missing("cargo install --locked cargo-mutants"));
     }
-    let files: String = DECISIONS.iter().map(|file| format!("--file {file} ")).collect();
-    let line = format!(
-        "cargo mutants --package sluicegate-core --no-shuffle --jobs {JOBS} --output {FOLDER} \
-         {files} --timeout 20 -- --lib"
-    );
-    let program = Program::new(&line, &workspace.root, LIMIT)
-        .env("SLUICEGATE_CASES_PERCENT", LESS)
-        .env("PROPTEST_MAX_SHRINK_ITERS", "0")
-        .env("CARGO_PROFILE_TEST_DEBUG", "false");
-    // It fails as well when none survives but those that may.
-    let ended = program.run();
-    let read = |name: &str| workspace.read(&format!("{FOLDER}/mutants.out/{name}"));
-    if let Err(why) = read("outcomes.json").and_then(|text| survivors::tried_all(&text)) {
-        return ended.and(Err(why));
-    }
-    let others = survivors::unexplained(&read("missed.txt")?, &workspace.read(survivors::LIST)?)?;
-    others.iter().for_each(|mutant| println!("survived: {mutant}"));
-    let many = others.len();
-    ensure!(others.is_empty(), "{many} mutants survive that {} does not explain", survivors::LIST);
+    mutants::run(workspace, FOLDER, LESS)?;
     Ok(Outcome::Passed)
 }
 
@@ -233,13 +194,5 @@ mod tests {
         assert_eq!(select(None).unwrap().len(), PARTS.len());
         let error = select(Some("mutant")).err().unwrap().to_string();
         assert!(error.contains("`mutant`") && error.contains("coverage, mutants"), "{error}");
-    }
-
-    #[test]
-    fn the_files_whose_mutants_are_tried_are_there() {
-        let workspace = Workspace::find().unwrap();
-        for file in DECISIONS {
-            assert!(workspace.root.join(file).is_file(), "{file}");
-        }
     }
 }

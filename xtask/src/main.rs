@@ -13,6 +13,7 @@ mod fuzz;
 mod instructions;
 mod licences;
 mod madsim;
+mod mutants;
 mod no_std;
 mod overload;
 mod program;

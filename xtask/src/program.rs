@@ -42,6 +42,12 @@ impl Program {
         self
     }
 
+    /// It does not see this variable of ours.
+    pub(crate) fn without(mut self, key: &str) -> Self {
+        self.command.env_remove(key);
+        self
+    }
+
     /// Its property tests try the same cases on every machine and in every run.
     pub(crate) fn same_cases(self) -> Self {
         self.env("PROPTEST_RNG_SEED", "1")

@@ -40,11 +40,13 @@ pub(crate) fn unexplained(missed: &str, list: &str) -> Result<Vec<String>> {
     Ok(others)
 }
 
-/// Whether cargo-mutants tried every mutant, by its `outcomes.json`.
-pub(crate) fn tried_all(outcomes: &str) -> Result<()> {
+/// Whether cargo-mutants tried every mutant of its list: by its `outcomes.json`, which counts those
+/// that it has tried so far, and its `mutants.json`, the list.
+pub(crate) fn tried_all(outcomes: &str, mutants: &str) -> Result<()> {
     let document: serde_json::Value = serde_json::from_str(outcomes).context("outcomes.json")?;
     let count = |key: &str| document[key].as_u64().with_context(|| format!("no `{key}`"));
-    let all = count("total_mutants")?;
+    let list: Vec<serde_json::Value> = serde_json::from_str(mutants).context("mutants.json")?;
+    let all = list.len() as u64;
     let tried = ["caught", "missed", "timeout", "unviable"].map(count);
     let tried: u64 = tried.into_iter().sum::<Result<_>>()?;
     ensure!(tried == all && all > 0, "{tried} of {all} mutants were tried");
@@ -74,15 +76,15 @@ mod tests {
 
     #[test]
     fn a_run_that_was_broken_off_is_none() {
-        let counts = |missed| {
-            format!(
-                r#"{{"total_mutants":9,"caught":5,"missed":{missed},"timeout":1,"unviable":1}}"#
-            )
-        };
-        tried_all(&counts(2)).unwrap();
-        let error = tried_all(&counts(1)).unwrap_err().to_string();
+        let counts =
+            |missed| format!(r#"{{"caught":5,"missed":{missed},"timeout":1,"unviable":1}}"#);
+        let nine = "[0,0,0,0,0,0,0,0,0]";
+        tried_all(&counts(2), nine).unwrap();
+        let error = tried_all(&counts(1), nine).unwrap_err().to_string();
         assert_eq!(error, "8 of 9 mutants were tried");
-        tried_all("{}").unwrap_err();
+        for (outcomes, list) in [("{}", nine), (counts(2).as_str(), "{}"), (&counts(2), "[]")] {
+            tried_all(outcomes, list).unwrap_err();
+        }
     }
 
     #[test]
