@@ -1,6 +1,6 @@
 //! Small changes of core's decisions (cargo-mutants), each of which a test must see. They are tried
-//! in shards; one that ended is not tried again while core stays as it is, so that a run that was
-//! stopped goes on where it was.
+//! in shards; one that ended is not tried again while core and how it is tried stay as they are, so
+//! that a run that was stopped goes on where it was.
 
 use crate::program::Program;
 use crate::survivors;
@@ -34,9 +34,12 @@ const DECISIONS: &[&str] = &[
     "core/src/shed.rs",
 ];
 
+/// What the results depend on.
+const INPUTS: &[&str] = &["core/", "Cargo.", "rust-toolchain", "xtask/src/mutants.rs"];
+
 /// Tries all of them, with the models' cases cut to `cases` percent. Results are left in `folder`.
 pub(crate) fn run(workspace: &Workspace, folder: &str, cases: &str) -> Result<()> {
-    let folder = format!("{folder}/mutants-{}", fingerprint(workspace)?);
+    let folder = format!("{folder}/mutants-{}", fingerprint(workspace, cases)?);
     let mut missed = String::new();
     for shard in 0..SHARDS {
         missed += &missed_of(workspace, &format!("{folder}/{shard}"), shard, cases)?;
@@ -77,11 +80,11 @@ fn missed_of(workspace: &Workspace, folder: &str, shard: u32, cases: &str) -> Re
     }
 }
 
-/// What core and the versions of what it is built from are now.
-fn fingerprint(workspace: &Workspace) -> Result<String> {
-    let mut digest = Sha256::new();
+/// What core, the versions of what it is built from and the way it is tried are now.
+fn fingerprint(workspace: &Workspace, cases: &str) -> Result<String> {
+    let mut digest = Sha256::new_with_prefix(cases);
     for file in workspace.files()? {
-        if ["core/", "Cargo.", "rust-toolchain"].iter().any(|start| file.starts_with(start)) {
+        if INPUTS.iter().any(|start| file.starts_with(start)) {
             digest.update(file.as_bytes());
             let path = workspace.root.join(&file);
             digest.update(std::fs::read(&path).with_context(|| path.display().to_string())?);
@@ -103,10 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn the_same_core_has_the_same_folder() {
+    fn what_is_tried_otherwise_has_another_folder() {
         let workspace = Workspace::find().unwrap();
-        let name = fingerprint(&workspace).unwrap();
-        assert_eq!(name, fingerprint(&workspace).unwrap());
-        assert_eq!(name.len(), 8);
+        let name = fingerprint(&workspace, "10").unwrap();
+        assert_eq!(name, fingerprint(&workspace, "10").unwrap());
+        assert_ne!(name, fingerprint(&workspace, "100").unwrap());
+        let files = workspace.files().unwrap();
+        for input in INPUTS {
+            assert!(files.iter().any(|file| file.starts_with(input)), "{input}");
+        }
     }
 }
